@@ -1,0 +1,5 @@
+"""Let `python -m tpuagent` be the command."""
+
+from tpuagent.cli import entry
+
+entry()

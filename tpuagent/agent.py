@@ -1,0 +1,209 @@
+"""The daemon: workers put events into one inbox, one loop owns the state and publishes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+import structlog
+
+from tpuagent import __version__, status
+from tpuagent.config import Config, load
+from tpuagent.devices.monitor import Monitor
+from tpuagent.devices.report import Pass, Report
+from tpuagent.devices.watch import PERIOD_S, DeviceWatch
+from tpuagent.errors import ConfigError, TpuAgentError
+from tpuagent.host import Host
+from tpuagent.systemd import ServiceManager
+
+STOP_LIMIT_S = 5.0
+# A pass over eight functions that all wait for their deadlines, twice, after the longest wait for the next pass.
+DEVICES_DEADLINE_S = PERIOD_S + 120.0
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class DevicesSeen:
+    """The device worker has made a pass, or could not."""
+
+    outcome: Pass | TpuAgentError
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """SIGTERM or SIGINT came."""
+
+
+@dataclass(frozen=True)
+class ReloadAsked:
+    """SIGHUP came."""
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """A worker raised what it must not: the agent cannot go on without it."""
+
+    worker: str
+    fault: BaseException
+
+
+Event = DevicesSeen | StopAsked | ReloadAsked | WorkerDied
+
+
+class Agent:
+    """One daemon's life. `run` returns the exit code."""
+
+    def __init__(self, host: Host, config_file: str | None, open_monitor: Callable[[], Monitor]) -> None:
+        self._host = host
+        self._config_file = config_file
+        self._config: Config = load(host, config_file)
+        self._manager = ServiceManager()
+        self._inbox: SimpleQueue[Event] = SimpleQueue()
+        self._watch = DeviceWatch(
+            host, self._config.devices, open_monitor, lambda outcome: self._inbox.put(DevicesSeen(outcome))
+        )
+        self._seen: Pass | None = None
+        self._troubles: dict[str, str] = {}
+        self._published: status.Document = {}
+        self._started_ticks = status.started_ticks(host, os.getpid())
+        self._ready = False
+        self._devices_due = time.monotonic() + DEVICES_DEADLINE_S
+
+    def run(self) -> int:
+        """Work until asked to stop (0), or until a worker fails (1)."""
+        log.info("agent_started", version=__version__, pid=os.getpid())
+        # Before any thread starts: they inherit the mask, and only the signals' worker takes the signals.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._publish()
+        devices = self._start("devices", self._watch.run)
+        self._start("signals", self._await_signals)
+        code = self._loop()
+        self._manager.stopping()
+        self._watch.stop()
+        devices.join(STOP_LIMIT_S)
+        self._host.remove(status.STATUS_FILE)
+        log.info("agent_stopped", code=code)
+        return code
+
+    def _start(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as fault:  # noqa: BLE001  (the worker boundary: whatever it was, the loop must hear of it)
+                self._inbox.put(WorkerDied(name, fault))
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _await_signals(self) -> None:
+        while True:
+            number = signal.sigwait(_SIGNALS)
+            self._inbox.put(ReloadAsked() if number == signal.SIGHUP else StopAsked())
+
+    def _loop(self) -> int:
+        tick_s = self._manager.watchdog_s / 2 if self._manager.watchdog_s else None
+        while True:
+            if time.monotonic() < self._devices_due:
+                self._manager.alive()
+            try:
+                event = self._inbox.get(timeout=tick_s)
+            except Empty:
+                continue
+            match event:
+                case StopAsked():
+                    return 0
+                case WorkerDied(worker, fault):
+                    log.error("worker_died", worker=worker, exc_type=type(fault).__name__, reason=str(fault))
+                    return 1
+                case ReloadAsked():
+                    self._reload()
+                case DevicesSeen(outcome):
+                    self._take(outcome)
+            self._publish()
+
+    def _reload(self) -> None:
+        try:
+            self._config = load(self._host, self._config_file)
+        except ConfigError as fault:
+            self._trouble("configuration", f"the old configuration is kept: {fault}")
+            return
+        self._trouble("configuration", None)
+        log.info("configuration_loaded")
+        self._watch.follow(self._config.devices)
+
+    def _take(self, outcome: Pass | TpuAgentError) -> None:
+        self._devices_due = time.monotonic() + DEVICES_DEADLINE_S
+        if isinstance(outcome, TpuAgentError):
+            self._trouble("pass", str(outcome))
+            return
+        self._trouble("pass", None)
+        _log_changes(self._seen, outcome)
+        self._seen = outcome
+
+    def _trouble(self, of: str, what: str | None) -> None:
+        """Note or clear a fault of the agent's own work; logged when it changes."""
+        if what != self._troubles.get(of):
+            if what:
+                log.warning("trouble_began", of=of, reason=what)
+            else:
+                log.info("trouble_ended", of=of)
+        self._troubles.pop(of, None)
+        if what:
+            self._troubles[of] = what
+
+    def _publish(self) -> None:
+        document = status.build_status(
+            self._seen, list(self._troubles.values()), pid=os.getpid(), started_ticks=self._started_ticks
+        )
+        if document != self._published:
+            try:
+                status.write_status(self._host, document)
+            except OSError as fault:
+                log.warning("status_not_written", reason=str(fault))
+            self._manager.status(document["summary"])
+            self._published = document
+        settled = self._seen is not None or "pass" in self._troubles
+        if settled and not self._ready:
+            self._ready = True
+            self._manager.ready()
+            log.info("agent_ready", state=document["state"], summary=document["summary"])
+
+
+def _log_changes(before: Pass | None, now: Pass) -> None:
+    """One line for each function that came, went or changed its state."""
+    old = {report.function.address: report for report in before.reports} if before else {}
+    for report in now.reports:
+        was = old.pop(report.function.address, None)
+        if report.steps or was is None or (was.state, was.reason) != (report.state, report.reason):
+            _log_report(report)
+    for address in old:
+        log.info("function_gone", address=address)
+    known = {str(error) for error in before.errors} if before else set()
+    for error in now.errors:
+        if str(error) not in known:
+            log.warning("pass_incomplete", reason=str(error))
+
+
+def _log_report(report: Report) -> None:
+    function = report.function
+    facts = {
+        "address": function.address,
+        "generation": function.generation.name,
+        "driver": function.driver,
+        "group": function.group,
+        "steps": len(report.steps),
+    }
+    event = "function_" + report.state.replace("-", "_")
+    reason = str(report.error) if report.error else report.reason
+    if report.state in ("ready", "released") and not report.error:
+        log.info(event, **facts)
+    else:
+        log.warning(event, **facts, reason=reason)

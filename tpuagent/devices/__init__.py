@@ -1,0 +1,1 @@
+"""TPU functions on the PCI bus become nodes that users can open."""

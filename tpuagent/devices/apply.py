@@ -1,0 +1,92 @@
+"""How is one step carried out and verified? Hands: writes the host."""
+
+from __future__ import annotations
+
+import errno
+import time
+from dataclasses import dataclass
+
+from tpuagent.deadline import PatientChild
+from tpuagent.devices import reasons, sysfs
+from tpuagent.devices.pci import Address
+from tpuagent.devices.steps import AwaitNode, Bind, LoadModule, SetAccess, SetOverride, SetParameter, Step, Unbind
+from tpuagent.errors import ModuleUnavailable, NodeFault
+from tpuagent.host import GONE, Host
+
+NODE_RETRY_S = 0.01
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long each wait may last, in seconds."""
+
+    write_s: float = 5.0
+    node_s: float = 2.0
+    lock_s: float = 30.0
+
+
+class Hands:
+    """Carries out steps, each with the errors of its kind."""
+
+    def __init__(self, host: Host, child: PatientChild, limits: Limits) -> None:
+        self._host = host
+        self._child = child
+        self._limits = limits
+
+    def apply(self, step: Step) -> None:
+        """Carry out one step and verify it. Raises a TpuAgentError that says what the kernel answered."""
+        try:
+            match step:
+                case LoadModule(module):
+                    self._host.load_module(module)
+                case SetParameter():
+                    self._set_parameter(step)
+                case SetOverride(address, driver):
+                    # "\n", not "": sysfs drops an empty write, and the override would stay.
+                    self._child.write(f"{sysfs.DEVICES}/{address}/driver_override", f"{driver or ''}\n")
+                case Unbind(address, driver):
+                    self._unbind(address, driver)
+                case Bind():
+                    self._bind(step)
+                case AwaitNode(address):
+                    self._await_node(address)
+                case SetAccess(target, access):
+                    for path in self._paths(target):
+                        self._host.set_access(path, access.mode, access.uid, access.gid)
+        except OSError as fault:
+            raise reasons.explain(step, fault.errno or errno.EIO) from fault
+
+    def _paths(self, target: Address | str) -> list[str]:
+        return [target] if isinstance(target, str) else [node.path for node in sysfs.nodes_of(self._host, target)]
+
+    def _set_parameter(self, step: SetParameter) -> None:
+        path = f"/sys/module/{step.module.replace('-', '_')}/parameters/{step.parameter}"
+        self._host.write_attribute(path, step.value)
+        if (now := self._host.read(path)) != step.value:
+            raise ModuleUnavailable(str(step), f"it still reads {now}")
+
+    def _unbind(self, address: Address, driver: str) -> None:
+        try:
+            self._child.write(f"{sysfs.DRIVERS}/{driver}/unbind", str(address))
+        except OSError as fault:
+            if fault.errno not in GONE or sysfs.driver_of(self._host, address) == driver:
+                raise  # otherwise somebody else unbound it first, which is what was wanted
+
+    def _bind(self, step: Bind) -> None:
+        try:
+            self._child.write(f"{sysfs.DRIVERS}/{step.driver}/bind", str(step.address))
+        except OSError as fault:
+            if fault.errno != errno.EBUSY or sysfs.driver_of(self._host, step.address) != step.driver:
+                raise  # otherwise the kernel or somebody else bound it first
+        if (driver := sysfs.driver_of(self._host, step.address)) != step.driver:
+            raise reasons.not_taken(step, driver)
+
+    def _await_node(self, address: Address) -> None:
+        end = time.monotonic() + self._limits.node_s
+        while not (paths := sysfs.node_paths(self._host, address)) or not sysfs.look_at_node(self._host, paths[0]):
+            if time.monotonic() >= end:
+                raise NodeFault(
+                    f"open {address} to users",
+                    f"{paths[0] if paths else 'its node'} did not appear within {self._limits.node_s:g} s; see: dmesg",
+                )
+            time.sleep(NODE_RETRY_S)

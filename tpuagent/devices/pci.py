@@ -1,0 +1,150 @@
+"""What is a TPU function? Addresses, the table of generations, and one look at a function. Values only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tpuagent.errors import UsageError
+
+VFIO_DRIVER = "vfio-pci"
+NO_IOMMU_GROUP = "vfio-noiommu"
+
+# Wider domains than four digits exist (Intel VMD, Hyper-V); the kernel prints them with as many digits as they need.
+_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, order=True)
+class Address:
+    """Where a function sits on the PCI bus. Prints as the kernel names it: the kernel compares names exactly."""
+
+    domain: int
+    bus: int
+    slot: int
+    function: int
+
+    def __str__(self) -> str:
+        return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}.{self.function}"
+
+
+def parse_address(text: str) -> Address:
+    """The address in `0000:00:04.0`, `00:04.0` or upper case. Anything else is refused before a path is made of it."""
+    found = _ADDRESS.fullmatch(text)
+    if not found:
+        raise UsageError(
+            f"read {text!r} as a PCI address",
+            "one looks like 0000:00:04.0 or 00:04.0; list the TPU functions with: tpuagent devices",
+        )
+    domain, bus, slot, function = (int(digits or "0", 16) for digits in found.groups())
+    return Address(domain, bus, slot, function)
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The four numbers by which a PCI function says what it is."""
+
+    vendor: int
+    device: int
+    subsystem_vendor: int
+    subsystem_device: int
+
+    def __str__(self) -> str:
+        return f"{self.vendor:04x}:{self.device:04x}:{self.subsystem_vendor:04x}:{self.subsystem_device:04x}"
+
+
+_IDS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4}):([0-9a-f]{4}):([0-9a-f]{4})", re.IGNORECASE)
+
+
+def parse_ids(text: str) -> Ids:
+    """The ids in `1ae0:006f:1ae0:00d1`; ValueError for anything else."""
+    found = _IDS.fullmatch(text)
+    if not found:
+        raise ValueError("four ids of four hexadecimal digits are expected, like 1ae0:006f:1ae0:00d1")
+    vendor, device, subsystem_vendor, subsystem_device = (int(digits, 16) for digits in found.groups())
+    return Ids(vendor, device, subsystem_vendor, subsystem_device)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A kind of TPU chip: its name, its ids, and how many PCI functions one chip shows."""
+
+    name: str
+    ids: Ids
+    functions_per_chip: int = 1
+
+
+# From Google's documentation of custom images for Cloud TPU VMs. The vendor also makes network (0042) and NVMe (001f)
+# functions that sit on the same virtual machine, so the vendor alone never decides.
+GENERATIONS = (
+    Generation("v5p", parse_ids("1ae0:0062:1ae0:00ad")),
+    Generation("v6e", parse_ids("1ae0:006f:1ae0:00d1")),
+    Generation("tpu7x", parse_ids("1ae0:0076:1ae0:00f2"), functions_per_chip=2),
+)
+GOOGLE_VENDOR = 0x1AE0
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may open a node."""
+
+    mode: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """A device node as it is: its path, its device number, and who may open it."""
+
+    path: str
+    number: int
+    access: Access
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Another endpoint of a function's IOMMU group (bridges do not count). `tpu`: one the agent binds itself."""
+
+    address: str
+    driver: str | None
+    tpu: bool
+
+
+@dataclass(frozen=True)
+class Function:
+    """One look at a TPU function: what was so at that moment."""
+
+    address: Address
+    generation: Generation
+    driver: str | None
+    group: str | None
+    no_iommu: bool = False
+    neighbours: tuple[Neighbour, ...] = ()
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def group_node(self) -> str | None:
+        """The path that the group's node has, or will have once the function is bound."""
+        if self.group is None:
+            return None
+        return f"/dev/vfio/noiommu-{self.group}" if self.no_iommu else f"/dev/vfio/{self.group}"
+
+    @property
+    def bound(self) -> bool:
+        """Whether the driver that this project wants has the function."""
+        return self.driver == VFIO_DRIVER
+
+    @property
+    def has_group_node(self) -> bool:
+        """Whether the node of the group exists."""
+        return any(node.path == self.group_node for node in self.nodes)
+
+    @property
+    def release_pending(self) -> bool:
+        """Whether an unbind waits in the kernel for the function's last user.
+
+        The kernel takes the driver link away at once and the group's node only at the end, so a node without a driver
+        is that wait; unless another function of the group keeps the node there.
+        """
+        shared = any(neighbour.driver == VFIO_DRIVER for neighbour in self.neighbours)
+        return self.driver is None and self.has_group_node and not shared

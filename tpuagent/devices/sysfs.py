@@ -1,0 +1,192 @@
+"""What does the kernel say of the TPU functions? Hands: reads sysfs and /dev, changes nothing.
+
+The scan reads sysfs itself, ids first. While an unbind waits in the kernel, reading a function's `uevent` or
+`driver_override` hangs on Linux 6.1; ids and links are always safe, so a scan reads nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tpuagent.devices.modules import NO_IOMMU_MODE, UNSAFE_INTERRUPTS, VFIO_MODULES, Module
+from tpuagent.devices.pci import (
+    GOOGLE_VENDOR,
+    NO_IOMMU_GROUP,
+    Access,
+    Address,
+    Function,
+    Generation,
+    Ids,
+    Neighbour,
+    Node,
+    parse_address,
+)
+from tpuagent.errors import NoSuchFunction, NotATpu
+from tpuagent.host import Host
+
+DEVICES = "/sys/bus/pci/devices"
+DRIVERS = "/sys/bus/pci/drivers"
+
+
+def scan(host: Host, generations: Sequence[Generation]) -> list[Function]:
+    """Every function on the bus whose own four ids are in the table, in the order of addresses."""
+    table = {generation.ids: generation for generation in generations}
+    vendors = {ids.vendor for ids in table}
+    found = []
+    for name in host.names(DEVICES):
+        if _number(host, name, "vendor") in vendors and (generation := table.get(_ids(host, name))):
+            function = _look(host, name, generation, table)
+            if function:
+                found.append(function)
+    return sorted(found, key=lambda function: function.address)
+
+
+def require_tpu(host: Host, address: Address, generations: Sequence[Generation]) -> None:
+    """Raise NoSuchFunction or NotATpu unless a TPU function of the table has the address."""
+    if not host.exists(f"{DEVICES}/{address}"):
+        raise NoSuchFunction(
+            f"find {address}", "no PCI function has this address; list the TPU functions with: tpuagent devices"
+        )
+    ids = _ids(host, str(address))
+    if ids not in {generation.ids for generation in generations}:
+        raise NotATpu(
+            f"touch {address}",
+            f"its ids {ids} are none of a known TPU generation; add them under devices.generations if they should be",
+        )
+
+
+def _look(host: Host, name: str, generation: Generation, table: dict[Ids, Generation]) -> Function | None:
+    folder = f"{DEVICES}/{name}"
+    group = _base(host.link(f"{folder}/iommu_group"))
+    no_iommu = group is not None and host.read(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
+    function = Function(
+        address=parse_address(name),
+        generation=generation,
+        driver=driver_of(host, name),
+        group=group,
+        no_iommu=no_iommu,
+        neighbours=_neighbours(host, name, table) if group else (),
+    )
+    nodes = nodes_of(host, name)
+    # What vanished while it was looked at has no vendor any more.
+    if host.read(f"{folder}/vendor") is None:
+        return None
+    return replace(function, nodes=nodes)
+
+
+def _neighbours(host: Host, name: str, table: dict[Ids, Generation]) -> tuple[Neighbour, ...]:
+    others = []
+    for other in host.names(f"{DEVICES}/{name}/iommu_group/devices"):
+        if other == name:
+            continue
+        device_class = host.read(f"{DEVICES}/{other}/class") or ""
+        if device_class.startswith("0x06"):  # bridges pass transactions on and have no part in who may use the group
+            continue
+        driver = driver_of(host, other)
+        others.append(Neighbour(other, driver, tpu=_ids(host, other) in table))
+    return tuple(others)
+
+
+def driver_of(host: Host, address: Address | str) -> str | None:
+    """The driver that has the function now."""
+    return _base(host.link(f"{DEVICES}/{address}/driver"))
+
+
+def driver_is_there(host: Host, driver: str) -> bool:
+    """Whether the kernel has a driver for PCI functions, loaded or built in."""
+    return host.exists(f"{DRIVERS}/{driver}")
+
+
+def node_paths(host: Host, address: Address | str) -> tuple[str, ...]:
+    """The paths that the function's nodes may have: its group's first, then its own.
+
+    Looked up anew after a bind: without an IOMMU the group only comes with it. Since Linux 6.1 a bound function has a
+    name in `vfio-dev` also where the kernel makes no such nodes, so not every path is there.
+    """
+    folder = f"{DEVICES}/{address}"
+    group = _base(host.link(f"{folder}/iommu_group"))
+    if group is None:
+        return ()
+    prefix = "noiommu-" if host.read(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP else ""
+    devices = (f"/dev/vfio/devices/{device}" for device in host.names(f"{folder}/vfio-dev"))
+    return (f"/dev/vfio/{prefix}{group}", *devices)
+
+
+def nodes_of(host: Host, address: Address | str) -> tuple[Node, ...]:
+    """The function's nodes that are there now."""
+    return tuple(node for path in node_paths(host, address) if (node := look_at_node(host, path)))
+
+
+def look_at_node(host: Host, path: str) -> Node | None:
+    """The character device at a path; None when there is none."""
+    found = host.stat(path)
+    if found is None or not stat.S_ISCHR(found.st_mode):
+        return None
+    return Node(path, found.st_rdev, Access(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid))
+
+
+def shared_nodes(host: Host) -> tuple[Node, ...]:
+    """The nodes that users of any function open as well."""
+    return tuple(node for path in ("/dev/vfio/vfio", "/dev/iommu") if (node := look_at_node(host, path)))
+
+
+def accel_nodes(host: Host) -> tuple[str, ...]:
+    """The accel nodes of Google's devices: the older generations, which need no binding."""
+    return tuple(
+        f"/dev/{name}"
+        for name in host.names("/sys/class/accel")
+        if host.read(f"/sys/class/accel/{name}/device/vendor") == f"0x{GOOGLE_VENDOR:04x}"
+    )
+
+
+def device_numbers(host: Host, function: Function) -> frozenset[int]:
+    """The numbers of every character device that the function's driver made, whichever driver it is."""
+    folder = f"{DEVICES}/{function.address}"
+    numbers = {node.number for node in function.nodes}
+    for kind in host.names(folder):
+        if host.link(f"{folder}/{kind}") is not None:  # driver, iommu_group, subsystem: other things' folders
+            continue
+        for name in host.names(f"{folder}/{kind}"):
+            major, _, minor = (host.read(f"{folder}/{kind}/{name}/dev") or "").partition(":")
+            if major.isdecimal() and minor.isdecimal():
+                numbers.add(os.makedev(int(major), int(minor)))
+    return frozenset(numbers)
+
+
+def modules(host: Host) -> tuple[Module, ...]:
+    """The modules that binding needs or whose parameters the configuration may set."""
+    seen = []
+    for name in (*VFIO_MODULES, "iommufd", "vfio"):
+        folder = f"/sys/module/{name.replace('-', '_')}"
+        loaded = host.exists(folder) or driver_is_there(host, name) or _built_in(host, name)
+        values = (
+            (parameter, host.read(f"{folder}/parameters/{parameter}"))
+            for parameter in (UNSAFE_INTERRUPTS, NO_IOMMU_MODE)
+        )
+        seen.append(Module(name, loaded, tuple((key, value) for key, value in values if value is not None)))
+    return tuple(seen)
+
+
+def _built_in(host: Host, name: str) -> bool:
+    listed = host.read(f"/lib/modules/{host.kernel_release()}/modules.builtin") or ""
+    wanted = f"/{name.replace('-', '_')}.ko"
+    return any(line.replace("-", "_").endswith(wanted) for line in listed.splitlines())
+
+
+def _ids(host: Host, name: str) -> Ids:
+    return Ids(*(_number(host, name, key) for key in ("vendor", "device", "subsystem_vendor", "subsystem_device")))
+
+
+def _number(host: Host, name: str, attribute: str) -> int:
+    """A function's id; -1 when it has vanished or says nothing that is a number."""
+    try:
+        return int(host.read(f"{DEVICES}/{name}/{attribute}") or "", 16)
+    except ValueError:
+        return -1
+
+
+def _base(link: str | None) -> str | None:
+    return None if link is None else link.rpartition("/")[2]

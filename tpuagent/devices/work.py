@@ -1,0 +1,238 @@
+"""One device pass under way: what was seen at its start, what has been done since, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tpuagent.deadline import PatientChild
+from tpuagent.devices import sysfs
+from tpuagent.devices.apply import Hands, Limits
+from tpuagent.devices.holders import Holder, find_holders
+from tpuagent.devices.modules import plan_modules, plan_parameters
+from tpuagent.devices.pci import VFIO_DRIVER, Access, Address, Function
+from tpuagent.devices.plan import judge, obstacle, plan_bind, plan_rollback, plan_shared_nodes, plan_unbind, state_of
+from tpuagent.devices.policy import Policy
+from tpuagent.devices.records import Failure, Record, parse_records, render_records
+from tpuagent.devices.report import Pass, Report
+from tpuagent.devices.steps import Bind, Step, Unbind
+from tpuagent.errors import (
+    DeadlinePassed,
+    InUse,
+    ModuleUnavailable,
+    NodeFault,
+    NoSuchFunction,
+    NotATpu,
+    TpuAgentError,
+)
+from tpuagent.host import Host
+
+RECORDS = "/run/tpu-agent/devices.json"
+NO_RECORD = Record()
+
+
+class Work:
+    """A pass under way: what was seen at its start, what has been done, and what went wrong."""
+
+    def __init__(self, host: Host, policy: Policy, limits: Limits, *, dry_run: bool = False) -> None:
+        self._host = host
+        self._policy = policy
+        self._limits = limits
+        self._dry_run = dry_run
+        self._access, self._errors = _access(host, policy)
+        self._remembered = parse_records(host.read(RECORDS))
+        found = sysfs.scan(host, policy.generations)
+        self._excluded = tuple(function.address for function in found if function.address in policy.exclude)
+        self.functions = [function for function in found if function.address not in policy.exclude]
+        # Only of what is there: a function plugged in later at the same address is another one.
+        self._records: dict[Address, Record] = {
+            function.address: self._remembered[function.address]
+            for function in found
+            if function.address in self._remembered
+        }
+        self._steps: list[Step] = []
+        self._done: dict[Address, tuple[Step, ...]] = {}
+        self._faults: dict[Address, TpuAgentError] = {}
+        self._held: dict[Address, tuple[Holder, ...]] = {}
+
+    def record(self, function: Function) -> Record:
+        """What is remembered of a function."""
+        return self._records.get(function.address, NO_RECORD)
+
+    def choose(self, addresses: Sequence[Address] | None) -> list[Function]:
+        """The functions that an operator named; all when none is. Raises before anything is touched."""
+        if addresses is None:
+            return self.functions
+        for address in addresses:
+            if address in self._policy.exclude:
+                raise NotATpu(f"touch {address}", "the configuration excludes it (devices.exclude)")
+            sysfs.require_tpu(self._host, address, self._policy.generations)
+        chosen = [function for function in self.functions if function.address in addresses]
+        if missing := set(addresses) - {function.address for function in chosen}:
+            raise NoSuchFunction(f"find {min(missing)}", "it has just gone away; look again with: tpuagent devices")
+        return chosen
+
+    def wants(self, function: Function, *, retry: bool) -> bool:
+        """Whether the daemon brings a function to vfio-pci, or repairs it there."""
+        record = self.record(function)
+        return function.bound or not (record.released or (record.failure and not retry))
+
+    # Verbs --------------------------------------------------------------------------------------------------------
+
+    def take(self, functions: list[Function]) -> Work:
+        """Bind for an operator: not left alone any longer."""
+        for function in functions:
+            self._remember(function, released=False)
+        return self.bind(functions)
+
+    def bind(self, functions: list[Function]) -> Work:
+        """Make the functions usable."""
+        with PatientChild(self._host, self._limits.write_s) as child:
+            hands = Hands(self._host, child, self._limits)
+            if self.functions:  # on a host without a TPU no module is loaded and no parameter weakened
+                self._prepare_modules(hands)
+            plans = {function: plan_bind(function, self._policy, self._access) for function in functions}
+            self._find_holders(function for function, steps in plans.items() if _takes_away(steps))
+            for function, steps in plans.items():
+                if fault := obstacle(function, self._policy):
+                    self._faults[function.address] = fault
+                elif (missing := self._missing_module()) and any(isinstance(step, Bind) for step in steps):
+                    self._faults[function.address] = missing
+                else:
+                    self._bind_one(hands, function, steps)
+            if self.functions:
+                self._apply_shared(hands, plan_shared_nodes(sysfs.shared_nodes(self._host), self._access))
+        return self
+
+    def _prepare_modules(self, hands: Hands) -> None:
+        self._apply_shared(hands, plan_modules(sysfs.modules(self._host)))
+        parameters = plan_parameters(sysfs.modules(self._host), self._policy, self._host.machine())
+        self._apply_shared(hands, parameters)
+
+    def _bind_one(self, hands: Hands, function: Function, steps: tuple[Step, ...]) -> None:
+        if steps and function.driver and not function.bound:
+            self._remember(function, previous=function.driver)
+        self._carry_out(hands, function, steps, f"bind {function.address} to {VFIO_DRIVER}")
+
+    def _missing_module(self) -> TpuAgentError | None:
+        """Why no function can be bound; then none is taken from the driver that it has."""
+        faults = (error for error in self._errors if isinstance(error, ModuleUnavailable))
+        return None if sysfs.driver_is_there(self._host, VFIO_DRIVER) else next(faults, None)
+
+    def give_back(self, functions: list[Function]) -> Work:
+        """Unbind for an operator: back to the previous driver, and left alone from now on."""
+        with PatientChild(self._host, self._limits.write_s) as child:
+            hands = Hands(self._host, child, self._limits)
+            self._find_holders(function for function in functions if function.bound)
+            for function in functions:
+                steps = plan_unbind(function, self.record(function).previous)
+                self._carry_out(hands, function, steps, f"unbind {function.address} from {VFIO_DRIVER}")
+                if function.release_pending and (pending := obstacle(function, self._policy)):
+                    self._faults[function.address] = pending
+                fault = self._faults.get(function.address)
+                # An unbind that waits in the kernel cannot be called back: what the operator wanted will come.
+                if fault is None or isinstance(fault, DeadlinePassed):
+                    self._remember(function, released=True)
+        return self
+
+    # Parts --------------------------------------------------------------------------------------------------------
+
+    def _remember(self, function: Function, **what: object) -> None:
+        self._records[function.address] = replace(self.record(function), **what)  # type: ignore[arg-type]
+        self._save()
+
+    def _save(self) -> None:
+        """Before the next step and not at the end: an agent that is killed in mid-pass has told its successor."""
+        if self._dry_run or self._records == self._remembered:
+            return
+        try:
+            self._host.replace(RECORDS, render_records(self._records))
+        except OSError as fault:  # a full /run is no reason to leave the functions unusable
+            self._errors.append(TpuAgentError(f"write {RECORDS}", fault.strerror or str(fault)))
+        self._remembered = dict(self._records)
+
+    def _find_holders(self, functions: Iterable[Function]) -> None:
+        numbers = {function.address: sysfs.device_numbers(self._host, function) for function in functions}
+        if numbers:
+            self._held.update(find_holders(self._host, numbers))
+
+    def _carry_out(self, hands: Hands, function: Function, steps: tuple[Step, ...], action: str) -> None:
+        """Take the steps in order. After a failed one the function is brought back to the driver it had."""
+        if _takes_away(steps) and (holders := self._held.get(function.address)):
+            named = ", ".join(map(str, holders))
+            self._faults[function.address] = InUse(
+                action, f"process {named} holds it; end that process first, or look with: tpuagent devices (EBUSY)"
+            )
+            return
+        if not steps or self._dry_run:
+            self._done[function.address] = steps
+            return
+        done: list[Step] = []
+        try:
+            for step in steps:
+                done.append(step)
+                hands.apply(step)
+        except TpuAgentError as fault:
+            self._faults[function.address] = self._roll_back(hands, function, done[:-1], fault)
+        self._done[function.address] = tuple(done)
+
+    def _roll_back(self, hands: Hands, before: Function, done: list[Step], fault: TpuAgentError) -> TpuAgentError:
+        """Undo, and return the fault with what could not be undone."""
+        if isinstance(fault, DeadlinePassed):  # the function's lock is taken: every further write would wait as well
+            return fault
+        try:
+            for step in plan_rollback(before, done, self._access):
+                hands.apply(step)
+        except TpuAgentError as second:
+            fault = type(fault)(fault.action, f"{fault.why}; and then could not {second.action}: {second.why}")
+        return fault
+
+    def _apply_shared(self, hands: Hands, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            self._steps.append(step)
+            if self._dry_run:
+                continue
+            try:
+                hands.apply(step)
+            except TpuAgentError as fault:
+                self._errors.append(fault)
+
+    def finish(self, addresses: Sequence[Address] | None = None, *, with_holders: bool = False) -> Pass:
+        """Look again and report, on these functions or on all."""
+        seen = self.functions
+        if any(self._done.values()) and not self._dry_run:
+            seen = [
+                function
+                for function in sysfs.scan(self._host, self._policy.generations)
+                if function.address not in self._policy.exclude
+            ]
+        if with_holders:
+            self._find_holders(seen)
+        chosen = [function for function in seen if addresses is None or function.address in addresses]
+        reports = tuple(self._report(function) for function in chosen)
+        self._save()
+        accel_nodes = sysfs.accel_nodes(self._host)
+        return Pass(reports, self._excluded, accel_nodes, tuple(self._steps), tuple(self._errors))
+
+    def _report(self, function: Function) -> Report:
+        address = function.address
+        fault = self._faults.get(address)
+        if address in self._done or fault:
+            failure = Failure(state_of(fault), fault.why) if fault else None
+            self._remember(function, failure=failure)
+        verdict = judge(function, self._policy, self._access, self.record(function))
+        held, done = self._held.get(address, ()), self._done.get(address, ())
+        return Report(function, verdict.state, verdict.reason, held, done, fault)
+
+
+def _takes_away(steps: Iterable[Step]) -> bool:
+    return any(isinstance(step, Unbind) for step in steps)
+
+
+def _access(host: Host, policy: Policy) -> tuple[Access, list[TpuAgentError]]:
+    """What nodes are given. A group of users that does not exist must not keep the mode from being set."""
+    gid = host.group_id(policy.group)
+    if gid is not None:
+        return policy.access(gid), []
+    fault = NodeFault("give nodes to their group", f"there is no group {policy.group} (devices.group); using root's")
+    return policy.access(0), [fault]

@@ -1,0 +1,77 @@
+"""How does a log line look? An event in the past tense and facts as keys, one line each, on stderr."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+import structlog
+
+# The journal reads these prefixes as priorities; see sd-daemon(3).
+_PRIORITY = {"debug": "<7>", "info": "<6>", "warning": "<4>", "error": "<3>", "critical": "<2>"}
+
+
+def is_journal(descriptor: int) -> bool:
+    """Whether a descriptor is the journal's stream. The variable alone is inherited by every shell of a session."""
+    found = os.fstat(descriptor)
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+class _Stream(io.TextIOBase):
+    """Stderr, for a reader that may have stopped reading.
+
+    The journal itself can hang: on Linux 6.1 it reads the `uevent` of a function whose unbind waits in the kernel. A
+    line is lost then, and the agent goes on.
+    """
+
+    def __init__(self) -> None:
+        os.set_blocking(sys.stderr.fileno(), False)
+
+    def write(self, text: str) -> int:
+        """Write the text, or drop it."""
+        with suppress(BlockingIOError):
+            os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
+        return len(text)
+
+
+def configure(*, journal: bool, debug: bool = False) -> None:
+    """Set the process's logger up: for the journal with its priorities, otherwise plain."""
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            *([] if debug else [_without_debug]),
+            _with_priority if journal else _plain,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stream()) if journal else sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _without_debug(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if event["level"] == "debug":
+        raise structlog.DropEvent
+    return event
+
+
+def _plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    level = event.pop("level")
+    return f"{level} {_line(event)}"
+
+
+def _with_priority(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    return _PRIORITY[event.pop("level")] + _line(event)
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    facts = (f"{key}={_shown(value)}" for key, value in event.items() if key != "event")
+    return " ".join((str(event["event"]), *facts))
+
+
+def _shown(value: object) -> str:
+    """Text that stays on one line and can be told from the next key."""
+    text = str(value)
+    return text if text.isprintable() and text and " " not in text and '"' not in text else ascii(text)

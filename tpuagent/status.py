@@ -1,0 +1,157 @@
+"""What does the whole host look like? Build the status document, keep it in /run, show it as text.
+
+The document is plain JSON data: `tpuagent status` prints what the daemon has published, and imports nothing that would
+make it slow.
+"""
+
+from __future__ import annotations
+
+from tpuagent import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from tpuagent.devices.pci import Generation
+    from tpuagent.devices.report import Pass, Report
+    from tpuagent.host import Host
+
+STATUS_FILE = "/run/tpu-agent/status.json"
+SCHEMA = 1
+# proc_pid_stat(5): field 22, counted here from the one after the name.
+_STARTTIME = 19
+Document = dict[str, "Any"]
+_COLUMNS = ("address", "generation", "state", "driver", "group", "node", "mode")
+
+
+# Building ---------------------------------------------------------------------------------------------------------
+
+
+def device_entry(report: Report) -> Document:
+    """One function for JSON. `node` and `mode` are its group's node; null when there is none."""
+    function = report.function
+    node = next((node for node in function.nodes if node.path == function.group_node), None)
+    return {
+        "address": str(function.address),
+        "generation": function.generation.name,
+        "driver": function.driver,
+        "group": function.group,
+        "node": node.path if node else None,
+        "mode": f"{node.access.mode:04o}" if node else None,
+        "state": report.state,
+        "reason": report.reason,
+        "holders": [{"pid": holder.pid, "command": holder.command} for holder in report.holders],
+    }
+
+
+def build_status(seen: Pass | None, troubles: Sequence[str], *, pid: int, started_ticks: str) -> Document:
+    """The host's status after a pass; before the first one it is "starting".
+
+    `troubles` are faults of the agent's own work: a pass that failed, a configuration that was not reloaded.
+    """
+    devices = [device_entry(report) for report in seen.reports] if seen else []
+    if seen is None and not troubles:
+        state, summary = "starting", "looking for TPU functions"
+    elif seen is None:
+        state, summary = "degraded", "; ".join(("TPU functions not yet looked at", *troubles))
+    else:
+        troubles = [*troubles, *(str(error) for error in seen.errors)]
+        bad = troubles or any(report.state != "ready" for report in seen.reports)
+        state = "degraded" if bad else "ready"
+        summary = "; ".join((_counts(seen), *_problems(seen.reports), *troubles))
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "state": state,
+        "summary": summary,
+        "devices": devices,
+        "agent": {"pid": pid, "started_ticks": started_ticks},
+    }
+
+
+def _counts(seen: Pass) -> str:
+    if not seen.reports:
+        accel = len(seen.accel_nodes)
+        return f"no TPU function to bind, {accel} accel nodes" if accel else "no TPU functions on this host"
+    states: dict[Generation, list[str]] = {}
+    for report in seen.reports:
+        states.setdefault(report.function.generation, []).append(report.state)
+    parts = []
+    for generation, of_functions in states.items():
+        part = f"{of_functions.count('ready')} of {len(of_functions)} {generation.name}"
+        if generation.functions_per_chip > 1:
+            chips = len(of_functions) // generation.functions_per_chip
+            part += f" ({chips} chip{'' if chips == 1 else 's'})"
+        parts.append(part)
+    return ", ".join(parts) + " functions ready"
+
+
+def _problems(reports: Iterable[Report]) -> list[str]:
+    """The functions that are not ready, those with the same reason together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        if report.state != "ready":
+            alike.setdefault((report.state, report.reason), []).append(str(report.function.address))
+    return [
+        f"{addresses[0] if len(addresses) == 1 else len(addresses)} {state}" + (f": {reason}" if reason else "")
+        for (state, reason), addresses in alike.items()
+    ]
+
+
+# Keeping ----------------------------------------------------------------------------------------------------------
+
+
+def started_ticks(host: Host, pid: int) -> str:
+    """When a process started, in clock ticks since boot, which tells it from a later one; empty: gone."""
+    line = host.read(f"/proc/{pid}/stat") or ""
+    after_name = line.rpartition(")")[2].split()  # the name may hold blanks and parentheses
+    return "".join(after_name[_STARTTIME : _STARTTIME + 1])
+
+
+def write_status(host: Host, document: Document) -> None:
+    """Publish the document for everybody to read."""
+    import json
+
+    host.replace(STATUS_FILE, json.dumps(document, indent=1) + "\n")
+
+
+def read_status(host: Host) -> Document | None:
+    """The document of the running agent; None when no agent runs."""
+    import json
+
+    try:
+        document: Document = json.loads(host.read(STATUS_FILE) or "{}")
+        pid, started = document["agent"]["pid"], document["agent"]["started_ticks"]
+    except (ValueError, TypeError, KeyError):  # none there, or not one that an agent wrote
+        return None
+    return document if started and started_ticks(host, pid) == started else None
+
+
+# Showing ----------------------------------------------------------------------------------------------------------
+
+
+def device_table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """The functions as a table; below each one that is not plainly ready, why and who holds it."""
+    if not entries:
+        return "no TPU functions on this host"
+    rows = [[name.upper() for name in _COLUMNS]]
+    rows += [[str(entry[name] or "-") for name in _COLUMNS] for entry in entries]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    shown = [lines[0]]
+    for entry, line in zip(entries, lines[1:], strict=True):
+        shown.append(line)
+        if entry["reason"]:
+            shown.append(f"  {entry['reason']}")
+        shown.extend(f"  held by process {holder['pid']} ({holder['command']})" for holder in entry["holders"])
+    return "\n".join(shown)
+
+
+def as_text(document: Document) -> str:
+    """The status as a person reads it: the truth in the first line, then the functions."""
+    agent = f"agent {document['version']}, process {document['agent']['pid']}"
+    parts = [f"{document['state']}: {document['summary']}", agent]
+    if document["devices"]:
+        parts.append(device_table(document["devices"]))
+    return "\n".join(parts)
