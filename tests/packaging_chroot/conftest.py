@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tpuagent
+
+from .root import Root, build_base, changed_copy, fresh_root
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def package() -> Path:
+    built = PROJECT / f"dist/tpu-agent_{tpuagent.__version__}_all.deb"
+    if os.geteuid() != 0 or not built.exists():
+        pytest.fail(f"these tests need root and {built.name}: run them with `make vm-test`")
+    return built
+
+
+@pytest.fixture(scope="session")
+def later_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return changed_copy(package, tmp_path_factory.mktemp("later"), "99.0")
+
+
+# Python 3.11 and 3.13.
+@pytest.fixture(scope="session", params=["bookworm", "trixie"])
+def base(request: pytest.FixtureRequest, package: Path) -> Path:
+    return build_base(request.param, package)
+
+
+@pytest.fixture
+def root(base: Path) -> Iterator[Root]:
+    with fresh_root(base) as root:
+        yield root
+
+
+@pytest.fixture
+def installed(root: Root, package: Path) -> Root:
+    root.install(package)
+    return root
