@@ -1,0 +1,237 @@
+"""Does an access that the kernel never answers cost its deadline and nothing else?"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tpuagent import deadline
+from tpuagent.deadline import PatientChild
+from tpuagent.errors import DeadlinePassed, TpuAgentError
+from tpuagent.host import Host
+
+LIMIT_S = 10.0
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(str(tmp_path))
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[Path]:
+    """An attribute that never answers: a pipe that nobody reads. Whoever waits at it is let go at the end."""
+    pipe = tmp_path / "unbind"
+    os.mkfifo(pipe)
+    before = children()
+    yield pipe
+    answer(pipe)
+    for pid in children() - before:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    deadline.reap()
+    assert children() <= before, "a child was never waited for"
+
+
+def answer(pipe: Path) -> None:
+    """Let whoever waits at the pipe go on: a writer finds a reader, and a reader the end."""
+    os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
+
+
+def children(pid: int | None = None) -> set[int]:
+    """The children of this process (or of another one), the ended ones too."""
+    host, found = Host(), set()
+    for other in host.processes():
+        fields = (host.read(f"/proc/{other}/stat") or ") ? 0").rpartition(")")[2].split()
+        if int(fields[1]) == (pid or os.getpid()):
+            found.add(other)
+    return found
+
+
+def new_child(before: set[int], pid: int | None = None) -> int:
+    """The child that was not there before, as soon as there is one."""
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if found := children(pid) - before:
+            return found.pop()
+    raise TimeoutError("no child was started")
+
+
+# Without trouble --------------------------------------------------------------------------------------------------
+
+
+def test_accesses_are_made_in_order_and_answer_as_the_host_does(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "driver_override").write_text("(null)\n")
+    with PatientChild(host, LIMIT_S) as child:
+        assert child.read("/driver_override") == "(null)"
+        child.write("/driver_override", "vfio-pci")
+        assert child.read("/driver_override") == "vfio-pci"
+        assert child.read("/missing") is None
+
+
+def test_one_child_serves_all_accesses_and_is_gone_afterwards(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "bind").touch()
+    before, descriptors = children(), os.listdir("/proc/self/fd")
+    with PatientChild(host, LIMIT_S) as child:
+        assert children() == before, "started before it is needed"
+        for _ in range(3):
+            child.write("/bind", "x")
+        assert len(children() - before) == 1
+    assert children() == before
+    assert os.listdir("/proc/self/fd") == descriptors
+
+
+def test_a_refusal_carries_the_errno_and_the_next_access_works(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "full").symlink_to("/dev/full")
+    (tmp_path / "bind").touch()
+    with PatientChild(host, LIMIT_S) as child:
+        for path, number in (("/missing", errno.ENOENT), ("/folder", errno.EISDIR), ("/full", errno.ENOSPC)):
+            with pytest.raises(OSError, match=os.strerror(number)) as caught:
+                child.write(path, "x")
+            assert caught.value.errno == number
+        child.write("/bind", "x")
+
+
+def test_the_child_has_no_terminal_and_none_of_our_files_and_takes_no_signal(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "bind").touch()
+    before = children()
+    with open(tmp_path / "ours", "w", encoding="utf-8") as ours, PatientChild(host, LIMIT_S) as child:
+        child.write("/bind", "x")
+        pid = new_child(before)
+        assert os.getsid(pid) == pid
+        opened = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+        assert ours.name not in opened
+        assert sorted(name.partition(":")[0] for name in opened) == ["/dev/null"] * 3 + ["pipe"] * 2
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+        child.write("/bind", "x")
+        assert children() - before == {pid}
+
+
+# An access that is never answered ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["write", "read"])
+def test_an_access_that_is_never_answered_costs_its_deadline(host: Host, stuck: Path, verb: str) -> None:
+    with PatientChild(host, 0.05) as child:
+        began = time.monotonic()
+        with pytest.raises(DeadlinePassed, match=f"/{stuck.name}: .* within 0.05 s"):  # noqa: PT012 (either access)
+            if verb == "write":
+                child.write("/unbind", "x")
+            else:
+                child.read("/unbind")
+        assert 0.05 <= time.monotonic() - began < LIMIT_S
+
+
+def test_the_next_access_works(host: Host, stuck: Path, tmp_path: Path) -> None:
+    (tmp_path / "vendor").write_text("0x1ae0\n")
+    with PatientChild(host, 0.05) as child, pytest.raises(DeadlinePassed):
+        child.write(f"/{stuck.name}", "x")
+    with PatientChild(host, LIMIT_S) as child:
+        assert child.read("/vendor") == "0x1ae0"
+
+
+def test_the_same_child_object_goes_on_after_a_deadline(host: Host, stuck: Path, tmp_path: Path) -> None:
+    (tmp_path / "vendor").write_text("0x1ae0\n")
+    with PatientChild(host, 0.5) as child:
+        with pytest.raises(DeadlinePassed):
+            child.write(f"/{stuck.name}", "x")
+        assert child.read("/vendor") == "0x1ae0"
+
+
+def test_the_waiting_child_holds_no_lock_of_ours(host: Host, stuck: Path) -> None:
+    with host.lock("/lock", LIMIT_S), PatientChild(host, 0.05) as child, pytest.raises(DeadlinePassed):
+        child.write(f"/{stuck.name}", "x")
+    with host.lock("/lock", 0):
+        pass
+
+
+def test_a_child_that_was_left_behind_is_collected_when_it_ends(host: Host, stuck: Path) -> None:
+    before = children()
+    with PatientChild(host, 0.05) as child, pytest.raises(DeadlinePassed):
+        child.write(f"/{stuck.name}", "x")
+    (left,) = children() - before
+    answer(stuck)
+    os.waitid(os.P_PID, left, os.WEXITED | os.WNOWAIT)
+    with PatientChild(host, LIMIT_S):
+        assert left not in children()
+
+
+_WAIT = """
+import sys
+from tpuagent.deadline import PatientChild
+from tpuagent.errors import DeadlinePassed
+from tpuagent.host import Host
+try:
+    with PatientChild(Host(sys.argv[1]), float(sys.argv[2])) as child:
+        child.write("/unbind", "x")
+except DeadlinePassed:
+    print("left behind")
+"""
+
+
+def test_the_program_can_end_while_its_child_waits(host: Host, stuck: Path) -> None:
+    # run() returns when the pipes are closed: the child holds neither standard output nor standard error.
+    done = subprocess.run(
+        [sys.executable, "-c", _WAIT, host.root, "0.05"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("left behind\n", "")
+    with open(stuck, encoding="utf-8") as end:
+        assert end.read() == "x", "the access is still made when the kernel lets it"
+
+
+def test_an_interrupt_does_not_wait_for_the_child(host: Host, stuck: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WAIT, host.root, "60"], cwd=REPOSITORY, stderr=subprocess.PIPE
+    ) as program:
+        new_child(set(), program.pid)
+        program.send_signal(signal.SIGINT)
+        try:
+            program.communicate(timeout=LIMIT_S)
+        finally:
+            program.kill()
+        assert program.returncode == -signal.SIGINT
+    with open(stuck, encoding="utf-8") as end:
+        end.read()
+
+
+# A child that dies ------------------------------------------------------------------------------------------------
+
+
+def test_an_access_whose_child_is_killed_is_not_taken_for_done(host: Host, stuck: Path, tmp_path: Path) -> None:
+    (tmp_path / "vendor").write_text("0x1ae0\n")
+    before = children()
+    killer = threading.Thread(target=lambda: os.kill(new_child(before), signal.SIGKILL))
+    killer.start()
+    with PatientChild(host, LIMIT_S) as child:
+        with pytest.raises((OSError, TpuAgentError)):
+            child.write(f"/{stuck.name}", "x")
+        killer.join()
+        assert child.read("/vendor") == "0x1ae0", "the next access starts another child"
+
+
+def test_an_access_after_the_child_was_killed_is_made_by_another_one(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "bind").touch()
+    before = children()
+    with PatientChild(host, LIMIT_S) as child:
+        child.write("/bind", "1")
+        os.kill(pid := new_child(before), signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        try:
+            child.write("/bind", "2")
+        except TpuAgentError:
+            child.write("/bind", "2")
+    assert (tmp_path / "bind").read_text() == "2"
+    deadline.reap()
+    assert children() == before
