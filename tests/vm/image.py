@@ -1,0 +1,208 @@
+"""What guests boot from: a QEMU root, a base image for each distribution, and that image with the package installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import recipe
+from .cache import Entry, ensure, key_of
+from .progress import Say, say_on_stderr, timed
+from .recipe import Distribution
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+TAIL_LINES = 25
+
+
+class BuildError(Exception):
+    """A step of a build failed; carries what the step printed last."""
+
+
+@dataclass(frozen=True)
+class BootImage:
+    """A kernel, its initrd and the root file system that goes with them."""
+
+    kernel: Path
+    initrd: Path
+    root: Path
+
+
+def debian_mirror() -> str:
+    """`TPUAGENT_VM_MIRROR`, else the Debian mirror that this machine's own apt uses."""
+    named = os.environ.get("TPUAGENT_VM_MIRROR")
+    if named:
+        return named
+    asked = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+    for uri in found:
+        if uri.rstrip("/").endswith("/debian"):
+            return uri.rstrip("/")
+    raise BuildError("cannot find a Debian mirror in apt's configuration; set TPUAGENT_VM_MIRROR to the URL of one")
+
+
+def qemu_root(say: Say = say_on_stderr) -> Path:
+    """A folder to chroot into, with a QEMU that has `vfio-user-pci` (10.1 or newer)."""
+    suite, mirror = recipe.QEMU_SUITE, debian_mirror()
+    key = key_of(recipe.RECIPE, mirror, suite, *recipe.QEMU_PACKAGES)
+
+    def build(folder: Path) -> None:
+        pin = f"Package: *\nPin: release n={suite}-backports\nPin-Priority: 990\n"
+        preferences = folder / "preferences"
+        preferences.write_text(pin)
+        hook = f"--setup-hook=mkdir -p $1/etc/apt/preferences.d && cp {preferences} $1/etc/apt/preferences.d/backports"
+        lines = [f"deb {mirror} {suite} main", f"deb {mirror} {suite}-backports main"]
+        options = ["--variant=apt", f"--include={','.join(recipe.QEMU_PACKAGES)}", hook]
+        with timed(say, "building the QEMU root (once)") as tell:
+            _mmdebstrap(suite, folder / "root", options, lines, tell)
+            for point in ("guest", "images"):
+                (folder / "root" / point).mkdir()
+
+    return ensure("qemu", key, build).path / "root"
+
+
+def base_image(distribution: Distribution, say: Say = say_on_stderr) -> BootImage:
+    """The distribution as a small cloud image has it, with the runner, without the package."""
+    return _boot_image(_base(distribution, say), None)
+
+
+def package_image(distribution: Distribution, package: Path, say: Say = say_on_stderr) -> BootImage:
+    """The base image with `package` (a .deb) installed as an image build does it: in a chroot, nothing running."""
+    base = _base(distribution, say)
+    key = key_of(base.path.name, _INSTALL, package.read_bytes())
+
+    def build(folder: Path) -> None:
+        with timed(say, f"installing {package.name} into a {distribution.name} image"):
+            image = folder / "root.ext4"
+            _run(["cp", "--sparse=always", "--reflink=auto", str(base.path / "root.ext4"), str(image)])
+            _run([*_APART, "sh", "-euc", _INSTALL, "sh", str(image), str(folder), str(package.resolve())])
+
+    return _boot_image(base, ensure(f"{distribution.name}-package", key, build))
+
+
+# The mounts, and whatever the package starts, are in namespaces of their own and go with them, however this ends.
+_APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+_INSTALL = r"""
+mkdir "$2/mnt"
+mount -o loop "$1" "$2/mnt"
+cd "$2/mnt"
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys  # what a maintainer script does to a kernel must not reach the builder's
+mount --rbind /dev dev
+mount -t tmpfs tmpfs run
+printf '#!/bin/sh\nexit 101\n' > usr/sbin/policy-rc.d
+chmod 755 usr/sbin/policy-rc.d
+package="tmp/$(basename "$3")"
+cp "$3" "$package"
+env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+    chroot . apt-get install --yes --no-install-recommends -o Dpkg::Use-Pty=0 "/$package"
+rm "$package" usr/sbin/policy-rc.d
+cd /
+umount -R "$2/mnt"
+rmdir "$2/mnt"
+"""
+
+
+def _base(distribution: Distribution, say: Say) -> Entry:
+    mirror = debian_mirror()
+    files = recipe.render_files(distribution)
+    made_of = [recipe.PACKAGES, recipe.MASKED, recipe.DISABLED, recipe.INITRD_MODULES, recipe.IMAGE_SIZE, files]
+    key = key_of(recipe.RECIPE, mirror, distribution.name, json.dumps(made_of), _CUSTOMIZE)
+
+    def build(folder: Path) -> None:
+        with timed(say, f"building the {distribution.name} base image (once, about two minutes)") as tell:
+            _build_base(distribution, mirror, files, folder, tell)
+
+    return ensure(f"{distribution.name}-base", key, build)
+
+
+def _boot_image(base: Entry, package: Entry | None) -> BootImage:
+    return BootImage(base.path / "vmlinuz", base.path / "initrd.img", (package or base).path / "root.ext4")
+
+
+# mmdebstrap calls this with the root as $1. What keeps the bootstrap fast must not shape what a guest does later.
+_CUSTOMIZE = r"""
+rm -f "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap
+chroot "$1" useradd --create-home --shell /bin/bash "$2"
+chroot "$1" systemd-machine-id-setup >/dev/null
+mkdir -p "$1"/var/log/journal
+chroot "$1" systemctl enable --quiet tpu-agent-test-runner.service
+chroot "$1" systemctl disable --quiet $4
+chroot "$1" systemctl mask --quiet $3
+chroot "$1" systemctl set-default --quiet multi-user.target
+touch -r "$1"/usr "$1"/etc/.updated "$1"/var/.updated  # or systemd does at boot what comes after an upgrade of /usr
+"""
+
+
+def _build_base(distribution: Distribution, mirror: str, files: dict[str, str], folder: Path, tell: Say) -> None:
+    tree, staged = folder / "tree", folder / "staged"
+    for path, text in files.items():
+        _write(staged / path.lstrip("/"), text)
+    initramfs = staged / "usr/share/initramfs-tools"
+    _write(initramfs / "conf.d/modules", "MODULES=list\nCOMPRESS=zstd\n")
+    _write(initramfs / "modules.d/tpu-agent-test", "\n".join(recipe.INITRD_MODULES) + "\n")
+    customize = folder / "customize"
+    masked, disabled = " ".join(recipe.MASKED), " ".join(recipe.DISABLED)
+    _write(customize, f"set -eu\nset -- \"$1\" {recipe.USER} '{masked}' '{disabled}'\n{_CUSTOMIZE}")
+    options = [
+        "--variant=minbase",
+        f"--include={','.join(recipe.PACKAGES)}",
+        "--dpkgopt=force-unsafe-io",
+        *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("man", "doc", "locale", "info")),
+        f'--essential-hook=cp -r --no-preserve=ownership {staged}/usr "$1"/',
+        f'--customize-hook=cp -r --no-preserve=ownership {staged}/. "$1"/',
+        f'--customize-hook=sh {customize} "$1"',
+    ]
+    _mmdebstrap(distribution.name, tree, options, [f"deb {mirror} {distribution.name} main"], tell)
+    tell("writing the file system")
+    for name in ("vmlinuz", "initrd.img"):
+        shutil.copy((tree / name).resolve() if not (tree / name).is_symlink() else _inside(tree, name), folder / name)
+    image = folder / "root.ext4"
+    _run(["mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", str(tree), str(image), recipe.IMAGE_SIZE])
+    shutil.rmtree(tree)
+    shutil.rmtree(staged)
+
+
+def _inside(tree: Path, name: str) -> Path:
+    """Where the link `name` of a root folder leads, read as the guest will read it."""
+    return tree / os.readlink(tree / name).lstrip("/")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _mmdebstrap(suite: str, tree: Path, options: list[str], lines: list[str], tell: Say) -> None:
+    if not shutil.which("mmdebstrap"):
+        raise BuildError("cannot build images for virtual machines: apt-get install mmdebstrap e2fsprogs")
+    keyring = [f"--keyring={KEYRING}"] if KEYRING.exists() else []
+    _run(["mmdebstrap", "--mode=root", *keyring, *options, suite, str(tree), *lines], tell)
+
+
+def _run(argv: list[str], tell: Say | None = None) -> None:
+    """Run one step to its end. Its last lines are the error when it fails; mmdebstrap's own headings are told."""
+    lines: list[str] = []
+    with subprocess.Popen(
+        ["setpriv", "--pdeathsig", "TERM", *argv],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if tell and line.startswith("I: ") and not line.startswith("I: running --"):
+                tell(line[3:].strip())
+    if process.returncode:
+        tail = "".join(lines[-TAIL_LINES:])
+        raise BuildError(f"cannot build: {argv[0]} ended with {process.returncode}:\n{tail}")
+
+
+def newest_package(checkout: Path) -> Path:
+    """The newest `dist/tpu-agent_*_all.deb` of a checkout."""
+    built = sorted((checkout / "dist").glob("tpu-agent_*_all.deb"), key=lambda path: path.stat().st_mtime)
+    if not built:
+        raise BuildError(f"no package in {checkout / 'dist'}: run `make deb` first")
+    return built[-1]
