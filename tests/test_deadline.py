@@ -191,21 +191,6 @@ def test_the_program_can_end_while_its_child_waits(host: Host, stuck: Path) -> N
         assert end.read() == "x", "the access is still made when the kernel lets it"
 
 
-def test_an_interrupt_does_not_wait_for_the_child(host: Host, stuck: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _WAIT, host.root, "60"], cwd=REPOSITORY, stderr=subprocess.PIPE
-    ) as program:
-        new_child(set(), program.pid)
-        program.send_signal(signal.SIGINT)
-        try:
-            program.communicate(timeout=LIMIT_S)
-        finally:
-            program.kill()
-        assert program.returncode == -signal.SIGINT
-    with open(stuck, encoding="utf-8") as end:
-        end.read()
-
-
 # A child that dies ------------------------------------------------------------------------------------------------
 
 

@@ -129,7 +129,7 @@ def test_a_function_without_driver_group_and_node_has_null_for_them() -> None:
 
 def test_the_document_says_its_schema_and_who_wrote_it() -> None:
     document = of(ready(4))
-    assert set(document) == {"schema", "version", "state", "summary", "devices", "agent"}
+    assert set(document) == {"schema", "version", "state", "summary", "devices", "tpu_env", "agent"}
     assert document["schema"] == 1
     assert document["version"] == __version__
     assert document["agent"] == {"pid": 4711, "started_ticks": "12345"}
@@ -249,8 +249,9 @@ def test_the_text_begins_with_the_state_and_the_summary() -> None:
     lines = status.as_text(of(*(ready(slot) for slot in range(4, 12)))).splitlines()
     assert lines[0] == "ready: 8 of 8 v5p functions ready"
     assert lines[1] == f"agent {__version__}, process 4711"
-    assert len(lines) == 3 + 8
-    assert len(status.as_text(of()).splitlines()) == 2
+    assert lines[2] == "tpu-env waiting"
+    assert len(lines) == 4 + 8
+    assert len(status.as_text(of()).splitlines()) == 3
 
 
 _states = st.sampled_from(["ready", "unbound", "wrong-driver", "blocked", "in-use", "released", "stuck", "failed"])

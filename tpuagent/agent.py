@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +18,16 @@ from tpuagent.devices.report import Pass, Report
 from tpuagent.devices.watch import PERIOD_S, DeviceWatch
 from tpuagent.errors import ConfigError, TpuAgentError
 from tpuagent.host import Host
+from tpuagent.metadata.refresh import open_server
+from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
+from tpuagent.metadata.watch import LONGEST_SILENCE_S, MetadataWatch
 from tpuagent.systemd import ServiceManager
+from tpuagent.worker import Worker
 
 STOP_LIMIT_S = 5.0
 # A pass over eight functions that all wait for their deadlines, twice, after the longest wait for the next pass.
 DEVICES_DEADLINE_S = PERIOD_S + 120.0
+METADATA_DEADLINE_S = LONGEST_SILENCE_S + 60.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 log = structlog.get_logger()
@@ -34,6 +38,13 @@ class DevicesSeen:
     """The device worker has made a pass, or could not."""
 
     outcome: Pass | TpuAgentError
+
+
+@dataclass(frozen=True)
+class MetadataSeen:
+    """The metadata worker has looked at tpu-env or /etc/environment."""
+
+    seen: Seen
 
 
 @dataclass(frozen=True)
@@ -51,10 +62,10 @@ class WorkerDied:
     """A worker raised what it must not: the agent cannot go on without it."""
 
     worker: str
-    fault: BaseException
+    fault: Exception
 
 
-Event = DevicesSeen | StopAsked | ReloadAsked | WorkerDied
+Event = DevicesSeen | MetadataSeen | StopAsked | ReloadAsked | WorkerDied
 
 
 class Agent:
@@ -66,15 +77,20 @@ class Agent:
         self._config: Config = load(host, config_file)
         self._manager = ServiceManager()
         self._inbox: SimpleQueue[Event] = SimpleQueue()
-        self._watch = DeviceWatch(
-            host, self._config.devices, open_monitor, lambda outcome: self._inbox.put(DevicesSeen(outcome))
+        tell = self._inbox.put
+        self._devices = DeviceWatch(host, self._config.devices, open_monitor, lambda seen: tell(DevicesSeen(seen)))
+        self._metadata = MetadataWatch(
+            host, self._config.metadata, open_server(), lambda seen: tell(MetadataSeen(seen))
         )
+        self._device_worker = Worker("devices", self._devices.run, self._devices.stop, DEVICES_DEADLINE_S)
+        self._metadata_worker = Worker("metadata", self._metadata.run, self._metadata.stop, METADATA_DEADLINE_S)
         self._seen: Pass | None = None
+        self._tpu_env: TpuEnvSeen | None = None
         self._troubles: dict[str, str] = {}
         self._published: status.Document = {}
         self._started_ticks = status.started_ticks(host, os.getpid())
         self._ready = False
-        self._devices_due = time.monotonic() + DEVICES_DEADLINE_S
+        self._ready_bound = time.monotonic() + self._config.metadata.tpu_env.ready_wait_s
 
     def run(self) -> int:
         """Work until asked to stop (0), or until a worker fails (1)."""
@@ -82,26 +98,18 @@ class Agent:
         # Before any thread starts: they inherit the mask, and only the signals' worker takes the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._publish()
-        devices = self._start("devices", self._watch.run)
-        self._start("signals", self._await_signals)
+        self._start(self._device_worker)
+        self._start(Worker("signals", self._await_signals, lambda: None, float("inf")))
         code = self._loop()
         self._manager.stopping()
-        self._watch.stop()
-        devices.join(STOP_LIMIT_S)
+        for worker in (self._metadata_worker, self._device_worker):
+            worker.stop(STOP_LIMIT_S)
         self._host.remove(status.STATUS_FILE)
         log.info("agent_stopped", code=code)
         return code
 
-    def _start(self, name: str, work: Callable[[], None]) -> threading.Thread:
-        def guarded() -> None:
-            try:
-                work()
-            except Exception as fault:  # noqa: BLE001  (the worker boundary: whatever it was, the loop must hear of it)
-                self._inbox.put(WorkerDied(name, fault))
-
-        thread = threading.Thread(target=guarded, name=name, daemon=True)
-        thread.start()
-        return thread
+    def _start(self, worker: Worker) -> None:
+        worker.start(lambda name, fault: self._inbox.put(WorkerDied(name, fault)))
 
     def _await_signals(self) -> None:
         while True:
@@ -109,13 +117,13 @@ class Agent:
             self._inbox.put(ReloadAsked() if number == signal.SIGHUP else StopAsked())
 
     def _loop(self) -> int:
-        tick_s = self._manager.watchdog_s / 2 if self._manager.watchdog_s else None
         while True:
-            if time.monotonic() < self._devices_due:
+            if not (self._device_worker.late or self._metadata_worker.late):
                 self._manager.alive()
             try:
-                event = self._inbox.get(timeout=tick_s)
+                event = self._inbox.get(timeout=self._tick_s())
             except Empty:
+                self._publish()
                 continue
             match event:
                 case StopAsked():
@@ -126,8 +134,19 @@ class Agent:
                 case ReloadAsked():
                     self._reload()
                 case DevicesSeen(outcome):
-                    self._take(outcome)
+                    self._take_devices(outcome)
+                case MetadataSeen(seen):
+                    self._take_metadata(seen)
             self._publish()
+
+    def _tick_s(self) -> float | None:
+        """How long the loop may wait for an event: for the watchdog's sake, and READY's."""
+        limits = [self._manager.watchdog_s / 2] if self._manager.watchdog_s else []
+        if not self._ready and self._device_pass_over:
+            limits.append(max(0.0, self._ready_bound - time.monotonic()))
+        return min(limits, default=None)
+
+    # Events -------------------------------------------------------------------------------------------------------
 
     def _reload(self) -> None:
         try:
@@ -137,16 +156,25 @@ class Agent:
             return
         self._trouble("configuration", None)
         log.info("configuration_loaded")
-        self._watch.follow(self._config.devices)
+        self._devices.follow(self._config.devices)
+        self._metadata.follow(self._config.metadata)
 
-    def _take(self, outcome: Pass | TpuAgentError) -> None:
-        self._devices_due = time.monotonic() + DEVICES_DEADLINE_S
+    def _take_devices(self, outcome: Pass | TpuAgentError) -> None:
+        self._device_worker.heard()
+        self._start(self._metadata_worker)  # not before the first pass: what it imports would delay that
         if isinstance(outcome, TpuAgentError):
             self._trouble("pass", str(outcome))
             return
         self._trouble("pass", None)
         _log_changes(self._seen, outcome)
         self._seen = outcome
+
+    def _take_metadata(self, seen: Seen) -> None:
+        self._metadata_worker.heard()
+        if isinstance(seen, EnvironmentSeen):
+            self._trouble("environment", seen.error or None)
+        else:
+            self._tpu_env = seen
 
     def _trouble(self, of: str, what: str | None) -> None:
         """Note or clear a fault of the agent's own work; logged when it changes."""
@@ -159,19 +187,30 @@ class Agent:
         if what:
             self._troubles[of] = what
 
+    # Publishing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _device_pass_over(self) -> bool:
+        return self._seen is not None or "pass" in self._troubles
+
     def _publish(self) -> None:
         document = status.build_status(
-            self._seen, list(self._troubles.values()), pid=os.getpid(), started_ticks=self._started_ticks
+            self._seen,
+            list(self._troubles.values()),
+            tpu_env=self._tpu_env,
+            pid=os.getpid(),
+            started_ticks=self._started_ticks,
         )
         if document != self._published:
             try:
                 status.write_status(self._host, document)
             except OSError as fault:
                 log.warning("status_not_written", reason=str(fault))
-            self._manager.status(document["summary"])
+            if document["summary"] != self._published.get("summary"):
+                self._manager.status(document["summary"])
             self._published = document
-        settled = self._seen is not None or "pass" in self._troubles
-        if settled and not self._ready:
+        tpu_env_over = (self._tpu_env and self._tpu_env.settled) or time.monotonic() >= self._ready_bound
+        if self._device_pass_over and tpu_env_over and not self._ready:
             self._ready = True
             self._manager.ready()
             log.info("agent_ready", state=document["state"], summary=document["summary"])

@@ -10,7 +10,7 @@ import os
 import sys
 
 from tpuagent import __version__
-from tpuagent.errors import PartlyDone, TpuAgentError, UsageError
+from tpuagent.errors import TpuAgentError
 from tpuagent.host import Host
 
 TYPE_CHECKING = False
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpuagent.devices.monitor import Monitor
-    from tpuagent.devices.report import Pass, Report
-
-    OpenMonitor = Callable[[], Monitor]
 
 NOT_RUNNING = 3
 _LAST_STANDARD_STREAM = 2
@@ -28,7 +25,8 @@ _LAST_STANDARD_STREAM = 2
 _EXIT_CODES = """\
 exit codes: 0 done, or already so; 1 unexpected error; 2 usage; 10 no such function; 11 not a TPU, or excluded;
 12 in use; 13 no IOMMU group, or a shared one; 14 kernel module; 15 refused by the kernel; 16 device node;
-17 deadline passed; 18 partly done; 77 not root, or sysfs is read-only; 78 configuration"""
+17 deadline passed; 18 partly done; 20 no such key; 21 metadata server unreachable; 22 its answer is unusable;
+77 not root, or sysfs is read-only; 78 configuration"""
 
 
 def entry() -> None:
@@ -40,12 +38,12 @@ def entry() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def main(argv: Sequence[str], host: Host | None = None, open_monitor: OpenMonitor | None = None) -> int:
+def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[], Monitor] | None = None) -> int:
     """Run one command and return its exit code. `host` and `open_monitor`: another machine than this one."""
     try:
         # Given here and not as defaults: the verb's own default would overwrite what stands before the verb.
-        arguments = build_parser().parse_args(argv, argparse.Namespace(config=None))
-        code: int = arguments.command(arguments, host or Host(), open_monitor)
+        arguments = build_parser().parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
+        code: int = arguments.command(arguments, host or Host())
         if sys.stdout:
             sys.stdout.flush()
     except TpuAgentError as fault:
@@ -70,12 +68,13 @@ def main(argv: Sequence[str], host: Host | None = None, open_monitor: OpenMonito
 # Commands ---------------------------------------------------------------------------------------------------------
 
 
-def _run(arguments: argparse.Namespace, host: Host, open_monitor: OpenMonitor | None) -> int:
+def _run(arguments: argparse.Namespace, host: Host) -> int:
     from tpuagent import log
     from tpuagent.agent import Agent
 
     log.configure(journal=log.is_journal(sys.stderr.fileno()), debug=arguments.debug)
     host.require_root("run the agent")
+    open_monitor = arguments.open_monitor
     if open_monitor is None:
         from tpuagent.devices.monitor import UdevMonitor
 
@@ -83,7 +82,7 @@ def _run(arguments: argparse.Namespace, host: Host, open_monitor: OpenMonitor | 
     return Agent(host, arguments.config, open_monitor).run()
 
 
-def _status(arguments: argparse.Namespace, host: Host, _: OpenMonitor | None) -> int:
+def _status(arguments: argparse.Namespace, host: Host) -> int:
     from tpuagent import status
 
     document = status.read_status(host)
@@ -94,100 +93,54 @@ def _status(arguments: argparse.Namespace, host: Host, _: OpenMonitor | None) ->
             print("not running; start it with: systemctl start tpu-agent; look at the chips with: tpuagent devices")
         return NOT_RUNNING
     if arguments.json:
-        _print_json(document)
+        from tpuagent.commands.output import print_json
+
+        print_json(document)
     else:
         print(status.as_text(document))
     return 0 if document["state"] == "ready" else 1
 
 
-def _devices(arguments: argparse.Namespace, host: Host, _: OpenMonitor | None) -> int:
-    from tpuagent import config, status
-    from tpuagent.devices import reconcile
+def _devices(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import devices
 
-    seen = reconcile.look(host, config.load(host, arguments.config).devices)
-    entries = [status.device_entry(report) for report in seen.reports]
-    if arguments.json:
-        _print_json(entries)
-        return 0
-    print(status.device_table(entries))
-    if seen.excluded:
-        print(f"left alone (devices.exclude): {', '.join(map(str, seen.excluded))}", file=sys.stderr)
-    if not seen.reports and seen.accel_nodes:
-        print(f"accel nodes, which need no binding: {', '.join(seen.accel_nodes)}", file=sys.stderr)
-    if os.geteuid() != 0 and seen.reports:
-        print("who holds a function is shown to root only", file=sys.stderr)
-    return 0
+    return devices.devices(arguments, host)
 
 
-def _bind(arguments: argparse.Namespace, host: Host, _: OpenMonitor | None) -> int:
-    from tpuagent.devices import reconcile
+def _bind(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import devices
 
-    return _operate(arguments, host, reconcile.bind, "ready")
-
-
-def _unbind(arguments: argparse.Namespace, host: Host, _: OpenMonitor | None) -> int:
-    from tpuagent.devices import reconcile
-
-    return _operate(arguments, host, reconcile.unbind, "released")
+    return devices.bind(arguments, host)
 
 
-def _operate(arguments: argparse.Namespace, host: Host, verb: Callable[..., Pass], wanted: str) -> int:
-    from tpuagent import config, status
-    from tpuagent.devices.pci import parse_address
+def _unbind(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import devices
 
-    if arguments.all == bool(arguments.address):
-        raise UsageError(
-            f"{arguments.verb} functions", "name their addresses, or say --all; list them with: tpuagent devices"
-        )
-    addresses = None if arguments.all else [parse_address(text) for text in arguments.address]
-    outcome = verb(host, config.load(host, arguments.config).devices, addresses, dry_run=arguments.dry_run)
-    if arguments.dry_run:
-        steps = [str(step) for step in outcome.steps]
-        steps += [str(step) for report in outcome.reports for step in report.steps]
-        if arguments.json:
-            _print_json(steps)
-        else:
-            print("\n".join(steps or ["nothing to do"]))
-    elif arguments.json:
-        _print_json([status.device_entry(report) for report in outcome.reports])
-    else:
-        for report in outcome.reports:
-            if report.error is None:
-                print(_result(report, wanted))
-        if not outcome.reports:
-            print("no TPU functions on this host")
-    for error in (*outcome.errors, *(report.error for report in outcome.reports if report.error)):
-        print(f"tpuagent: {error}", file=sys.stderr)
-    return _exit_code(outcome)
+    return devices.unbind(arguments, host)
 
 
-def _result(report: Report, wanted: str) -> str:
-    function, done = report.function, "" if report.steps else " already"
-    if report.state != wanted:
-        return f"{function.address} {report.state}: {report.reason}"
-    if wanted == "ready":
-        return f"{function.address} is{done} bound to {function.driver}, users open {function.group_node}"
-    return f"{function.address} is{done} released, its driver is {function.driver or 'none'}"
+def _config(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import configuration
+
+    return configuration.show(arguments, host)
 
 
-def _exit_code(outcome: Pass) -> int:
-    """The one code that all share; PartlyDone's when some were done, or failed for another reason."""
-    codes = {report.error.exit_code if report.error else 0 for report in outcome.reports} or {0}
-    codes |= {error.exit_code for error in outcome.errors}
-    if codes == {0}:
-        return 0
-    return codes.pop() if len(codes) == 1 else PartlyDone.exit_code
+def _metadata(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import metadata
+
+    return metadata.metadata(arguments, host)
 
 
-def _config(arguments: argparse.Namespace, host: Host, _: OpenMonitor | None) -> int:
-    from tpuagent import config
+def _env(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import metadata
 
-    shown = config.explain(config.load(host, arguments.config))
-    if arguments.json:
-        _print_json([{"key": ".".join(one.key), "value": one.typed, "origin": one.origin} for one in shown])
-    else:
-        print(config.render(shown))
-    return 0
+    return metadata.env(arguments, host)
+
+
+def _environment(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import metadata
+
+    return metadata.environment(arguments, host)
 
 
 # What can be typed -----------------------------------------------------------------------------------------------
@@ -209,7 +162,8 @@ def build_parser() -> argparse.ArgumentParser:
         parents=[common],
     )
     parser.add_argument("--version", action="version", version=f"tpuagent {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    # With `prog` given it need not be worked out, which would import modules that no command needs.
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, prog="tpuagent")
 
     def add(name: str, command: Callable[..., int], help_: str, more: str = "") -> argparse.ArgumentParser:
         verb = verbs.add_parser(
@@ -237,12 +191,36 @@ def build_parser() -> argparse.ArgumentParser:
         verb.add_argument("--all", action="store_true", help="every TPU function of the host")
         verb.add_argument("--dry-run", action="store_true", help="print the steps and take none; needs no root")
         add_json(verb)
+    _add_metadata(add, add_json)
     add_json(add("config", _config, "print the effective configuration and where each value comes from"))
     run = add("run", _run, "run the agent; systemd does this as tpu-agent.service")
     run.add_argument("--debug", action="store_true", help="log every event as well")
     return parser
 
 
+def _add_metadata(
+    add: Callable[..., argparse.ArgumentParser], add_json: Callable[[argparse.ArgumentParser], None]
+) -> None:
+    verb = add("metadata", _metadata, "print what the metadata server says of this machine", _METADATA_MORE)
+    verb.add_argument("key", metavar="KEY", help="below instance/TYPE; / lists the keys")
+    verb.add_argument("default", metavar="DEFAULT", nargs="?", help="what to print when there is no such key")
+    verb.add_argument(
+        "type", metavar="TYPE", nargs="?", default="attributes", help="folder below instance/, attributes if not given"
+    )
+    verb.add_argument("--recursive", action="store_true", help="everything below the key, as JSON")
+    add_json(verb)
+    verb = add("env", _env, "show tpu-env, fetch it anew, or tell where it is")
+    verb.add_argument("what", nargs="?", choices=("show", "refresh", "path"), default="show", help="show if not given")
+    verb = add("environment", _environment, "bring /etc/environment to what the configuration wants")
+    verb.add_argument("--dry-run", action="store_true", help="show the difference and change nothing; needs no root")
+
+
+_METADATA_MORE = """
+
+Without a DEFAULT, a key that is not defined is an error. For example:
+  tpuagent metadata tpu-env
+  tpuagent metadata accelerator-type none
+  tpuagent metadata zone '' /"""
 _STATUS_MORE = " Exits with 0 when it is ready,\n1 when it is degraded or starting, 3 when no agent runs."
 _BIND_MORE = """
 
@@ -255,9 +233,3 @@ _UNBIND_MORE = """
 The agent leaves the functions released until `tpuagent bind` or a reboot. For
 example:
   tpuagent unbind 0000:00:04.0"""
-
-
-def _print_json(what: object) -> None:
-    import json
-
-    print(json.dumps(what, indent=2))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpuagent.devices.pci import GENERATIONS, Generation, parse_address, parse_ids
-from tpuagent.devices.policy import Policy
+from tpuagent.devices.policy import Policy as DevicePolicy
 from tpuagent.errors import ConfigError, UsageError
-from tpuagent.schema import Field, Key, MapOf, Schema, Setting, read_auto_or_flag, read_flag, read_group, read_mode
+from tpuagent.metadata.policy import (
+    EnvironmentPolicy,
+    TpuEnvPolicy,
+    environment_policy,
+    read_file_mode,
+    read_name,
+    read_path,
+    read_path_or_off,
+    read_value_or_null,
+    read_wait_s,
+)
+from tpuagent.metadata.policy import Policy as MetadataPolicy
+from tpuagent.schema import Field, Key, MapOf, Schema, Setting, read_account, read_auto_or_flag, read_flag, read_mode
 
 if TYPE_CHECKING:
     from tpuagent.host import Host
@@ -29,15 +41,26 @@ def _ids(typed: str, _: bool) -> object:
     return parse_ids(typed)
 
 
+_VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
 SCHEMA: Schema = {
     "devices": {
         "mode": Field(read_mode, '"0666"'),
-        "group": Field(read_group, "root"),
+        "group": Field(read_account, "root"),
         "exclude": Field(_address, "[]", is_list=True),
-        "generations": MapOf(Field(_ids), r"[A-Za-z0-9][A-Za-z0-9._-]*", "v5p"),
+        "generations": MapOf(Field(_ids), "[A-Za-z0-9][A-Za-z0-9._-]*", "v5p"),
         "allow_no_iommu": Field(read_flag, "false"),
         "unsafe_interrupts": Field(read_auto_or_flag, "auto"),
-    }
+    },
+    "tpu_env": {
+        "path": Field(read_path, "/home/tpu-runtime/tpu-env"),
+        "owner": Field(read_account, "root"),
+        "mode": Field(read_file_mode, '"0644"'),
+        "ready_wait_s": Field(read_wait_s, "30"),
+        "second_path": Field(read_path_or_off, "off"),
+        "aliases": Field(read_flag, "false"),
+    },
+    "environment": MapOf(Field(read_value_or_null), _VARIABLE, "CLOUDSDK_PYTHON", defaults=EnvironmentPolicy().wanted),
+    "environment_force": Field(read_name, "[]", is_list=True),
 }
 
 
@@ -45,7 +68,8 @@ SCHEMA: Schema = {
 class Config:
     """Everything that can be configured. `settings` are the ones that some file sets."""
 
-    devices: Policy
+    devices: DevicePolicy
+    metadata: MetadataPolicy
     settings: Mapping[Key, Setting]
 
 
@@ -60,7 +84,7 @@ def load(host: Host, file: str | None = None) -> Config:
             from tpuagent.yamltext import parse_settings
 
             settings.update(parse_settings(text, path, SCHEMA))
-    return Config(_policy(settings), settings)
+    return Config(_devices(settings), _metadata(settings), settings)
 
 
 # Putting together -------------------------------------------------------------------------------------------------
@@ -87,24 +111,36 @@ def _read(host: Host, path: str, *, must_exist: bool) -> str:
     return text or ""
 
 
-def _policy(settings: Mapping[Key, Setting]) -> Policy:
-    plain = {
-        key[1]: setting.value for key, setting in settings.items() if key[0] == "devices" and key[1] != "generations"
-    }
-    added = {key[2]: setting for key, setting in settings.items() if key[:2] == ("devices", "generations")}
-    table = list(GENERATIONS)
-    for name, setting in added.items():
-        for known in table:
-            if name == known.name or setting.value == known.ids:
-                path, _, line = setting.origin.rpartition(":")
-                raise ConfigError(
-                    f"read {path}",
-                    f"line {line}: devices.generations.{name}: {known.name} ({known.ids}) is known already",
-                )
-        table.append(Generation(name, setting.value))
-    if "exclude" in plain:
-        plain["exclude"] = frozenset(plain["exclude"])
-    return Policy(generations=tuple(table), **plain)
+def _section(settings: Mapping[Key, Setting], *path: str) -> dict[str, Any]:
+    """The values right below a key, by their names."""
+    below = len(path)
+    return {key[-1]: setting.value for key, setting in settings.items() if key[:-1] == path and len(key) == below + 1}
+
+
+def _devices(settings: Mapping[Key, Setting]) -> DevicePolicy:
+    plain = _section(settings, "devices")
+    plain["exclude"] = frozenset(plain.get("exclude", ()))
+    return DevicePolicy(generations=(*GENERATIONS, *_added_generations(settings)), **plain)
+
+
+def _added_generations(settings: Mapping[Key, Setting]) -> Iterator[Generation]:
+    known = {generation.ids: generation.name for generation in GENERATIONS}
+    for name, ids in _section(settings, "devices", "generations").items():
+        if name in known.values() or ids in known:
+            path, _, line = settings["devices", "generations", name].origin.rpartition(":")
+            same = next(one for one in known.items() if ids == one[0] or name == one[1])
+            why = f"{same[1]} ({same[0]}) is known already"
+            raise ConfigError(f"read {path}", f"line {line}: devices.generations.{name}: {why}")
+        known[ids] = name
+        yield Generation(name, ids)
+
+
+def _metadata(settings: Mapping[Key, Setting]) -> MetadataPolicy:
+    forced = settings.get(("environment_force",))
+    return MetadataPolicy(
+        TpuEnvPolicy(**_section(settings, "tpu_env")),
+        environment_policy(_section(settings, "environment"), frozenset(forced.value if forced else ())),
+    )
 
 
 # Showing ----------------------------------------------------------------------------------------------------------
@@ -121,22 +157,21 @@ class Effective:
 
 def explain(config: Config) -> list[Effective]:
     """Every key with its value and where that comes from, in the order of the documentation."""
-    shown = []
-    for section, fields in SCHEMA.items():
-        for name, field in fields.items():
-            key = (section, name)
-            if isinstance(field, MapOf):
-                below = sorted((full, setting) for full, setting in config.settings.items() if full[:2] == key)
-                shown += [Effective(full, setting.typed, setting.origin) for full, setting in below]
-            elif setting := config.settings.get(key):
-                shown.append(Effective(key, _as_typed(field, setting), setting.origin))
-            else:
-                shown.append(Effective(key, field.default, "default"))
-    return shown
+    return list(_explain((), SCHEMA, config.settings))
 
 
-def _as_typed(field: Field, setting: Setting) -> str:
-    return f'"{setting.typed}"' if field.read is read_mode else setting.typed
+def _explain(key: Key, schema: Schema | Field | MapOf, settings: Mapping[Key, Setting]) -> Iterator[Effective]:
+    if isinstance(schema, Field):
+        setting = settings.get(key)
+        yield Effective(key, *((setting.typed, setting.origin) if setting else (schema.default, "default")))
+    elif isinstance(schema, MapOf):
+        added = [full[-1] for full in settings if full[:-1] == key]
+        defaults = dict(schema.defaults)
+        for name in dict.fromkeys((*defaults, *added)):
+            yield from _explain((*key, name), Field(schema.field.read, defaults.get(name, "")), settings)
+    else:
+        for name, below in schema.items():
+            yield from _explain((*key, name), below, settings)
 
 
 def render(shown: list[Effective]) -> str:

@@ -33,7 +33,7 @@ class _Stream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write the text, or drop it."""
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # full, or nobody reads it any more
             os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
         return len(text)
 

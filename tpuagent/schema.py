@@ -19,7 +19,7 @@ _NO_ID = 2**32 - 1
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, as it was typed and as it is used, and where it was typed."""
+    """A value, as it may be typed and as it is used, and where it was typed."""
 
     typed: str
     value: Any
@@ -39,32 +39,25 @@ class Field:
 class MapOf:
     """Names of the writer's own choice, each with such a value.
 
-    `name` is the pattern of a good name, and `example` one of them.
+    `name` is the pattern of a good name, and `example` one of them. `defaults` are there without being set.
     """
 
     field: Field
     name: str
     example: str
+    defaults: tuple[tuple[str, str], ...] = ()
 
 
-Section = Mapping[str, "Field | MapOf"]
-Schema = Mapping[str, Section]
+Schema = Mapping[str, "Schema | Field | MapOf"]
 
 
-def read_text(typed: str, _: bool) -> str:
-    """Any text but none."""
-    if not typed:
-        raise ValueError("has no value")
-    return typed
-
-
-def read_group(typed: str, _: bool) -> str:
-    """A group of users, by name or number. 2^32-1 is no number of a group: chown takes it for "leave as it is"."""
+def read_account(typed: str, _: bool) -> str:
+    """A user or a group of users, by name or number. 2^32-1 is none: chown takes it for "leave as it is"."""
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", typed):
         return typed
     if re.fullmatch("[0-9]{1,10}", typed) and int(typed) < _NO_ID:
         return typed
-    raise ValueError(f"{typed!r} is neither the name of a group nor its number")
+    raise ValueError(f"{typed!r} is neither the name of a user or group nor its number")
 
 
 def read_mode(typed: str, _: bool) -> int:

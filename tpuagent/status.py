@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpuagent.devices.pci import Generation
     from tpuagent.devices.report import Pass, Report
     from tpuagent.host import Host
+    from tpuagent.metadata.seen import TpuEnvSeen
 
 STATUS_FILE = "/run/tpu-agent/status.json"
 SCHEMA = 1
@@ -45,29 +46,53 @@ def device_entry(report: Report) -> Document:
     }
 
 
-def build_status(seen: Pass | None, troubles: Sequence[str], *, pid: int, started_ticks: str) -> Document:
+def build_status(
+    seen: Pass | None, troubles: Sequence[str], *, tpu_env: TpuEnvSeen | None = None, pid: int, started_ticks: str
+) -> Document:
     """The host's status after a pass; before the first one it is "starting".
 
     `troubles` are faults of the agent's own work: a pass that failed, a configuration that was not reloaded.
     """
-    devices = [device_entry(report) for report in seen.reports] if seen else []
     if seen is None and not troubles:
         state, summary = "starting", "looking for TPU functions"
     elif seen is None:
         state, summary = "degraded", "; ".join(("TPU functions not yet looked at", *troubles))
     else:
-        troubles = [*troubles, *(str(error) for error in seen.errors)]
-        bad = troubles or any(report.state != "ready" for report in seen.reports)
-        state = "degraded" if bad else "ready"
-        summary = "; ".join((_counts(seen), *_problems(seen.reports), *troubles))
+        state, summary = _judge(seen, tpu_env, troubles)
     return {
         "schema": SCHEMA,
         "version": __version__,
         "state": state,
         "summary": summary,
-        "devices": devices,
+        "devices": [device_entry(report) for report in seen.reports] if seen else [],
+        "tpu_env": _tpu_env_entry(tpu_env),
         "agent": {"pid": pid, "started_ticks": started_ticks},
     }
+
+
+def _tpu_env_entry(tpu_env: TpuEnvSeen | None) -> Document:
+    if tpu_env is None:
+        return dict.fromkeys(("state", "path", "accelerator_type", "worker_id", "reason")) | {"state": "waiting"}
+    return {
+        "state": tpu_env.state,
+        "path": tpu_env.path,
+        "accelerator_type": tpu_env.accelerator_type,
+        "worker_id": tpu_env.worker_id,
+        "reason": tpu_env.reason,
+    }
+
+
+def _judge(seen: Pass, tpu_env: TpuEnvSeen | None, troubles: Sequence[str]) -> tuple[str, str]:
+    """State and summary. tpu-env counts where there are TPUs that it could tell something about."""
+    faults = [*_problems(seen.reports), *troubles, *(str(error) for error in seen.errors)]
+    told = []
+    if tpu_env and tpu_env.expected and (seen.reports or seen.accel_nodes):
+        if tpu_env.good:
+            facts = (tpu_env.accelerator_type, f"worker {tpu_env.worker_id}" if tpu_env.worker_id else None)
+            told = [", ".join(filter(None, ("tpu-env", *facts)))]
+        else:
+            faults.append(f"{'old' if tpu_env.content else 'no'} tpu-env: {tpu_env.reason}")
+    return "degraded" if faults else "ready", "; ".join((_counts(seen), *told, *faults))
 
 
 def _counts(seen: Pass) -> str:
@@ -151,7 +176,9 @@ def device_table(entries: Sequence[Mapping[str, Any]]) -> str:
 def as_text(document: Document) -> str:
     """The status as a person reads it: the truth in the first line, then the functions."""
     agent = f"agent {document['version']}, process {document['agent']['pid']}"
-    parts = [f"{document['state']}: {document['summary']}", agent]
+    tpu_env = document["tpu_env"]
+    facts = (tpu_env["state"], tpu_env["path"], tpu_env["reason"])
+    parts = [f"{document['state']}: {document['summary']}", agent, "tpu-env " + ", ".join(filter(None, facts))]
     if document["devices"]:
         parts.append(device_table(document["devices"]))
     return "\n".join(parts)

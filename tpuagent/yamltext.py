@@ -6,6 +6,7 @@ Scalars are taken as they are typed, so that YAML bends nothing: 0000:00:04.0 is
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -90,7 +91,9 @@ def _scalar(place: _Place, node: Node, read: Reader) -> tuple[str, Any]:
     if not isinstance(node, ScalarNode):
         raise place.fault(node, "one value is expected here, not a list or keys")
     try:
-        return node.value, read(node.value, node.style is None)
+        plain = node.style is None
+        # A JSON text is a quoted scalar of YAML too.
+        return node.value if plain else json.dumps(node.value, ensure_ascii=False), read(node.value, plain)
     except ValueError as fault:
         raise place.fault(node, str(fault)) from None
 

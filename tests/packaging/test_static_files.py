@@ -13,6 +13,7 @@ import pytest
 from tpuagent import config, errors
 from tpuagent.devices.policy import Policy
 from tpuagent.host import Host
+from tpuagent.metadata.policy import Policy as MetadataPolicy
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "systemd/tpu-agent.service"
@@ -77,7 +78,7 @@ def test_the_shipped_configuration_changes_nothing(tmp_path: Path) -> None:
     installed = tmp_path / "etc/tpu-agent/config.yaml"
     installed.parent.mkdir(parents=True)
     shutil.copy(SHIPPED_CONFIG, installed)
-    assert config.load(Host(str(tmp_path))) == config.Config(Policy(), {})
+    assert config.load(Host(str(tmp_path))) == config.Config(Policy(), MetadataPolicy(), {})
 
 
 def test_the_shipped_configuration_shows_every_key_with_its_default(tmp_path: Path) -> None:
@@ -85,8 +86,11 @@ def test_the_shipped_configuration_shows_every_key_with_its_default(tmp_path: Pa
     text = "\n".join(line[1:] for line in lines if not re.match("#( [^ ]|$)", line))
     shown = tmp_path / "shown.yaml"
     shown.write_text(text)
-    assert config.load(Host("/"), str(shown)).devices == Policy()
-    assert [name for section in config.SCHEMA.values() for name in section if f"  {name}: " not in text] == []
+    read = config.load(Host("/"), str(shown))
+    assert (read.devices, read.metadata) == (Policy(), MetadataPolicy())
+    keys = [one.key for one in config.explain(read)]
+    assert [key for key in keys if key[-1] not in text] == []
+    assert {one.origin for one in config.explain(read)} != {"default"}
 
 
 def test_the_command_imports_nothing_but_the_door() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,8 @@ PCI = "/sys/bus/pci/devices"
 
 @pytest.fixture(scope="module")
 def bare(distribution: Distribution, base_image: BootImage, say: Say) -> Iterator[Guest]:
-    with Guest(base_image, SHARED, name=f"{distribution.name}-bare", say=say) as booted:
+    machine = replace(SHARED, google=True)
+    with Guest(base_image, machine, name=f"{distribution.name}-bare", say=say) as booted:
         yield booted
 
 

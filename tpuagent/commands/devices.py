@@ -1,0 +1,88 @@
+"""What do `devices`, `bind` and `unbind` print, and with which exit code do they end?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+
+from tpuagent import config, status
+from tpuagent.commands.output import print_error, print_json
+from tpuagent.devices import reconcile
+from tpuagent.devices.pci import parse_address
+from tpuagent.devices.report import Pass, Report
+from tpuagent.errors import PartlyDone, UsageError
+from tpuagent.host import Host
+
+
+def devices(arguments: Namespace, host: Host) -> int:
+    """List the functions as they are now."""
+    seen = reconcile.look(host, config.load(host, arguments.config).devices)
+    entries = [status.device_entry(report) for report in seen.reports]
+    if arguments.json:
+        print_json(entries)
+        return 0
+    print(status.device_table(entries))
+    if seen.excluded:
+        print(f"left alone (devices.exclude): {', '.join(map(str, seen.excluded))}", file=sys.stderr)
+    if not seen.reports and seen.accel_nodes:
+        print(f"accel nodes, which need no binding: {', '.join(seen.accel_nodes)}", file=sys.stderr)
+    if os.geteuid() != 0 and seen.reports:
+        print("who holds a function is shown to root only", file=sys.stderr)
+    return 0
+
+
+def bind(arguments: Namespace, host: Host) -> int:
+    """Bind functions and open them to users."""
+    return _operate(arguments, host, reconcile.bind, "ready")
+
+
+def unbind(arguments: Namespace, host: Host) -> int:
+    """Give functions back."""
+    return _operate(arguments, host, reconcile.unbind, "released")
+
+
+def _operate(arguments: Namespace, host: Host, verb: Callable[..., Pass], wanted: str) -> int:
+    if arguments.all == bool(arguments.address):
+        raise UsageError(
+            f"{arguments.verb} functions", "name their addresses, or say --all; list them with: tpuagent devices"
+        )
+    addresses = None if arguments.all else [parse_address(text) for text in arguments.address]
+    outcome = verb(host, config.load(host, arguments.config).devices, addresses, dry_run=arguments.dry_run)
+    if arguments.dry_run:
+        steps = [str(step) for step in outcome.steps]
+        steps += [str(step) for report in outcome.reports for step in report.steps]
+        if arguments.json:
+            print_json(steps)
+        else:
+            print("\n".join(steps or ["nothing to do"]))
+    elif arguments.json:
+        print_json([status.device_entry(report) for report in outcome.reports])
+    else:
+        for report in outcome.reports:
+            if report.error is None:
+                print(_result(report, wanted))
+        if not outcome.reports:
+            print("no TPU functions on this host")
+    for error in (*outcome.errors, *(report.error for report in outcome.reports if report.error)):
+        print_error(error)
+    return _exit_code(outcome)
+
+
+def _result(report: Report, wanted: str) -> str:
+    function, done = report.function, "" if report.steps else " already"
+    if report.state != wanted:
+        return f"{function.address} {report.state}: {report.reason}"
+    if wanted == "ready":
+        return f"{function.address} is{done} bound to {function.driver}, users open {function.group_node}"
+    return f"{function.address} is{done} released, its driver is {function.driver or 'none'}"
+
+
+def _exit_code(outcome: Pass) -> int:
+    """The one code that all share; PartlyDone's when some were done, or failed for another reason."""
+    codes = {report.error.exit_code if report.error else 0 for report in outcome.reports} or {0}
+    codes |= {error.exit_code for error in outcome.errors}
+    if codes == {0}:
+        return 0
+    return codes.pop() if len(codes) == 1 else PartlyDone.exit_code
