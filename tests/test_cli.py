@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, RunPython, start_unbind
 from tests.fakes.machine import Machine, ModuleState
-from tpuagent import cli, config, status
+from tpuagent import cli, config, configfiles, status
 from tpuagent.devices import reconcile
 from tpuagent.devices.pci import Address
 from tpuagent.devices.report import Pass
@@ -76,7 +76,7 @@ def a_network_card(machine: Machine) -> list[str]:
 
 def an_excluded_function(machine: Machine) -> list[str]:
     address = machine.add_function("v5p")
-    machine.tree.put(config.CONFIG_FILE, f"devices:\n  exclude: [{address}]\n")
+    machine.tree.put(configfiles.CONFIG_FILE, f"devices:\n  exclude: [{address}]\n")
     return ["bind", address]
 
 
@@ -146,7 +146,7 @@ def a_sysfs_that_is_read_only(machine: Machine) -> list[str]:
 
 
 def a_bad_configuration(machine: Machine) -> list[str]:
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  moed: 0666\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  moed: 0666\n")
     return ["devices"]
 
 
@@ -307,7 +307,7 @@ def test_of_several_functions_the_good_ones_are_done_and_the_bad_one_is_named(tp
 def test_the_devices_are_shown_with_their_holders_and_what_is_left_alone(tpuagent: Command) -> None:
     machine = tpuagent.machine
     address, excluded = machine.add_function("v5p"), machine.add_function("v5p")
-    machine.tree.put(config.CONFIG_FILE, f"devices:\n  exclude: [{excluded}]\n")
+    machine.tree.put(configfiles.CONFIG_FILE, f"devices:\n  exclude: [{excluded}]\n")
     assert tpuagent("bind", "--all") == 0
     pid = machine.hold(address)
     assert tpuagent("devices") == 0
@@ -415,7 +415,7 @@ def test_json_of_a_dry_run_is_json(tpuagent: Command, verb: str) -> None:
 
 
 def test_the_configuration_as_json_has_key_value_and_origin(tpuagent: Command) -> None:
-    tpuagent.machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 0660\n")
+    tpuagent.machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 0660\n")
     assert tpuagent("config", "--json") == 0
     said = json.loads(tpuagent.out)
     assert {**said[0], "value": said[0]["value"].strip('"')} == {
@@ -437,7 +437,7 @@ def test_the_status_of_no_agent_is_json_too(tpuagent: Command) -> None:
 @pytest.mark.parametrize("order", [["--config", "/other.yaml", "config"], ["config", "--config", "/other.yaml"]])
 def test_another_configuration_may_be_named_before_and_after_the_verb(tpuagent: Command, order: list[str]) -> None:
     tpuagent.machine.tree.put("/other.yaml", "devices:\n  group: tpu\n")
-    tpuagent.machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 0600\n")
+    tpuagent.machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 0600\n")
     assert tpuagent(*order) == 0
     assert [
         line.split("#")[1].strip() for line in tpuagent.out.splitlines() if "#" in line and "default" not in line
@@ -454,7 +454,7 @@ def test_a_named_configuration_that_is_not_there_is_an_error_for_every_verb(tpua
 
 def test_what_config_prints_is_a_configuration(tpuagent: Command) -> None:
     tpuagent.machine.tree.put(
-        config.CONFIG_FILE,
+        configfiles.CONFIG_FILE,
         "devices:\n  mode: 0660\n  group: tpu\n  exclude: [00:0A.0]\n  generations: {v9: 1ae0:0009:1ae0:0009}\n",
     )
     assert tpuagent("config") == 0
@@ -591,8 +591,8 @@ def test_status_imports_next_to_nothing(tmp_path: Path, run_python: RunPython) -
 @pytest.mark.parametrize("verb", ["bind --all --dry-run", "unbind --all --dry-run", "devices", "config"])
 def test_a_configuration_of_comments_alone_needs_no_parser(machine: Machine, run_python: RunPython, verb: str) -> None:
     machine.add_function("v5p")
-    machine.tree.put(config.CONFIG_FILE, "# devices:\n#   mode: '0666'\n\n")
-    machine.tree.put(f"{config.DROP_IN_FOLDER}/10-site.yaml", "\n  # nothing yet\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "# devices:\n#   mode: '0666'\n\n")
+    machine.tree.put(f"{configfiles.DROP_IN_FOLDER}/10-site.yaml", "\n  # nothing yet\n")
     assert not imported_by(run_python, machine.root, *verb.split()) & HEAVY
 
 

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tpuagent.devices.pci import GENERATIONS, Generation, parse_address, parse_i
 from tpuagent.devices.policy import Policy
 from tpuagent.errors import ConfigError
 from tpuagent.host import Host
+from tpuagent.values import replace
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tpuagent.devices.pci import GENERATIONS, Access, Address, Function, Generat
 from tpuagent.devices.report import Pass, Report
 from tpuagent.errors import DeadlinePassed, NodeFault
 from tpuagent.host import Host
+from tpuagent.values import replace
 
 V5P, V6E, TPU7X = GENERATIONS
 NO_IOMMU = "no IOMMU group; boot with intel_iommu=on,sm_on (EINVAL)"

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -22,6 +21,7 @@ from tpuagent.metadata.refresh import open_server
 from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.watch import LONGEST_SILENCE_S, MetadataWatch
 from tpuagent.systemd import ServiceManager
+from tpuagent.values import dataclass
 from tpuagent.worker import Worker
 
 STOP_LIMIT_S = 5.0
@@ -142,7 +142,7 @@ class Agent:
     def _tick_s(self) -> float | None:
         """How long the loop may wait for an event: for the watchdog's sake, and READY's."""
         limits = [self._manager.watchdog_s / 2] if self._manager.watchdog_s else []
-        if not self._ready and self._device_pass_over:
+        if self._starting and self._seen:
             limits.append(max(0.0, self._ready_bound - time.monotonic()))
         return min(limits, default=None)
 
@@ -189,15 +189,16 @@ class Agent:
 
     # Publishing ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _device_pass_over(self) -> bool:
-        return self._seen is not None or "pass" in self._troubles
-
     def _publish(self) -> None:
+        starting = self._starting
+        if self._tpu_env is None and self._seen and not starting:
+            path, why = self._config.metadata.tpu_env.path, "the metadata server has not answered yet"
+            self._tpu_env = TpuEnvSeen("unreachable", path, why)
         document = status.build_status(
             self._seen,
             list(self._troubles.values()),
             tpu_env=self._tpu_env,
+            starting=starting,
             pid=os.getpid(),
             started_ticks=self._started_ticks,
         )
@@ -209,11 +210,24 @@ class Agent:
             if document["summary"] != self._published.get("summary"):
                 self._manager.status(document["summary"])
             self._published = document
-        tpu_env_over = (self._tpu_env and self._tpu_env.settled) or time.monotonic() >= self._ready_bound
-        if self._device_pass_over and tpu_env_over and not self._ready:
+        if starting:
+            return
+        if not self._ready:
             self._ready = True
             self._manager.ready()
             log.info("agent_ready", state=document["state"], summary=document["summary"])
+
+    @property
+    def _starting(self) -> bool:
+        """Whether READY is yet to come: the first pass is not over, or tpu-env is awaited."""
+        if self._ready:
+            return False
+        if self._seen is None:
+            return "pass" not in self._troubles
+        if self._tpu_env and self._tpu_env.settled:
+            return False
+        # Without a TPU there is nothing that tpu-env could tell something about.
+        return self._seen.has_tpus and time.monotonic() < self._ready_bound
 
 
 def _log_changes(before: Pass | None, now: Pass) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NOT_RUNNING = 3
 _LAST_STANDARD_STREAM = 2
+_PLAIN_COLUMNS = 80
 # What a command's help ends with; the man page tells the whole story.
 _EXIT_CODES = """\
 exit codes: 0 done, or already so; 1 unexpected error; 2 usage; 10 no such function; 11 not a TPU, or excluded;
@@ -42,7 +43,8 @@ def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[
     """Run one command and return its exit code. `host` and `open_monitor`: another machine than this one."""
     try:
         # Given here and not as defaults: the verb's own default would overwrite what stands before the verb.
-        arguments = build_parser().parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
+        parser = build_parser(argv[0] if argv and argv[0] in _VERBS else None)
+        arguments = parser.parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
         code: int = arguments.command(arguments, host or Host())
         if sys.stdout:
             sys.stdout.flush()
@@ -146,9 +148,13 @@ def _environment(arguments: argparse.Namespace, host: Host) -> int:
 # What can be typed -----------------------------------------------------------------------------------------------
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The one description of the command line; help and completion come from it."""
-    common = argparse.ArgumentParser(add_help=False)
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The one description of the command line; help and completion come from it.
+
+    With `only`, for a command line that begins with this verb: the others are left out, because making them takes
+    longer than most commands.
+    """
+    common = argparse.ArgumentParser(add_help=False, formatter_class=_Formatter)
     common.add_argument(
         "--config",
         metavar="FILE",
@@ -159,60 +165,67 @@ def build_parser() -> argparse.ArgumentParser:
         prog="tpuagent",
         description="Make the TPU chips of this virtual machine usable, and keep them so.",
         epilog="See tpuagent(8) for examples, files and exit codes.",
+        formatter_class=_Formatter,
         parents=[common],
     )
     parser.add_argument("--version", action="version", version=f"tpuagent {__version__}")
-    # With `prog` given it need not be worked out, which would import modules that no command needs.
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, prog="tpuagent")
-
-    def add(name: str, command: Callable[..., int], help_: str, more: str = "") -> argparse.ArgumentParser:
+    for name, (command, help_, more, add_arguments) in _VERBS.items() if only is None else [(only, _VERBS[only])]:
         verb = verbs.add_parser(
             name,
             help=help_,
-            description=help_[0].upper() + help_[1:] + "." + more,
+            description=f"{help_[0].upper()}{help_[1:]}.{more}",
             epilog=_EXIT_CODES,
+            formatter_class=_Formatter,
             parents=[common],
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.set_defaults(command=command)
-        return verb
-
-    def add_json(verb: argparse.ArgumentParser) -> None:
-        verb.add_argument("--json", action="store_true", help="print JSON")
-
-    add_json(add("status", _status, "tell what the running agent says of this host", _STATUS_MORE))
-    add_json(add("devices", _devices, "list the TPU functions as they are now, and who holds them"))
-    for name, command, help_, more in (
-        ("bind", _bind, "bind functions to vfio-pci and open them to users", _BIND_MORE),
-        ("unbind", _unbind, "give functions back to their previous driver and leave them alone", _UNBIND_MORE),
-    ):
-        verb = add(name, command, help_, more)
-        verb.add_argument("address", nargs="*", metavar="ADDRESS", help="like 0000:00:04.0 or 00:04.0")
-        verb.add_argument("--all", action="store_true", help="every TPU function of the host")
-        verb.add_argument("--dry-run", action="store_true", help="print the steps and take none; needs no root")
-        add_json(verb)
-    _add_metadata(add, add_json)
-    add_json(add("config", _config, "print the effective configuration and where each value comes from"))
-    run = add("run", _run, "run the agent; systemd does this as tpu-agent.service")
-    run.add_argument("--debug", action="store_true", help="log every event as well")
+        add_arguments(verb)
     return parser
 
 
-def _add_metadata(
-    add: Callable[..., argparse.ArgumentParser], add_json: Callable[[argparse.ArgumentParser], None]
-) -> None:
-    verb = add("metadata", _metadata, "print what the metadata server says of this machine", _METADATA_MORE)
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal. The original imports shutil to find that out, at every argument that is added."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
+        except (OSError, ValueError):
+            columns = _PLAIN_COLUMNS
+        super().__init__(prog, width=columns - 2)
+
+
+def _add_json(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_functions(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("address", nargs="*", metavar="ADDRESS", help="like 0000:00:04.0 or 00:04.0")
+    verb.add_argument("--all", action="store_true", help="every TPU function of the host")
+    verb.add_argument("--dry-run", action="store_true", help="print the steps and take none; needs no root")
+    _add_json(verb)
+
+
+def _add_key(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("key", metavar="KEY", help="below instance/TYPE; / lists the keys")
     verb.add_argument("default", metavar="DEFAULT", nargs="?", help="what to print when there is no such key")
     verb.add_argument(
         "type", metavar="TYPE", nargs="?", default="attributes", help="folder below instance/, attributes if not given"
     )
     verb.add_argument("--recursive", action="store_true", help="everything below the key, as JSON")
-    add_json(verb)
-    verb = add("env", _env, "show tpu-env, fetch it anew, or tell where it is")
+    _add_json(verb)
+
+
+def _add_what(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("what", nargs="?", choices=("show", "refresh", "path"), default="show", help="show if not given")
-    verb = add("environment", _environment, "bring /etc/environment to what the configuration wants")
+
+
+def _add_dry_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the difference and change nothing; needs no root")
+
+
+def _add_debug(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--debug", action="store_true", help="log every event as well")
 
 
 _METADATA_MORE = """
@@ -233,3 +246,21 @@ _UNBIND_MORE = """
 The agent leaves the functions released until `tpuagent bind` or a reboot. For
 example:
   tpuagent unbind 0000:00:04.0"""
+
+# Verb: what runs it, what it does, more of that for its help, and what adds its arguments.
+_VERBS = {
+    "status": (_status, "tell what the running agent says of this host", _STATUS_MORE, _add_json),
+    "devices": (_devices, "list the TPU functions as they are now, and who holds them", "", _add_json),
+    "bind": (_bind, "bind functions to vfio-pci and open them to users", _BIND_MORE, _add_functions),
+    "unbind": (
+        _unbind,
+        "give functions back to their previous driver and leave them alone",
+        _UNBIND_MORE,
+        _add_functions,
+    ),
+    "metadata": (_metadata, "print what the metadata server says of this machine", _METADATA_MORE, _add_key),
+    "env": (_env, "show tpu-env, fetch it anew, or tell where it is", "", _add_what),
+    "environment": (_environment, "bring /etc/environment to what the configuration wants", "", _add_dry_run),
+    "config": (_config, "print the effective configuration and where each value comes from", "", _add_json),
+    "run": (_run, "run the agent; systemd does this as tpu-agent.service", "", _add_debug),
+}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuagent.devices.pci import GENERATIONS, Generation, parse_address, parse_ids
+from tpuagent.configfiles import read_texts
+from tpuagent.devices.pci import GENERATIONS, GOOGLE_VENDOR, NO_TPUS, Generation, parse_address, parse_ids
 from tpuagent.devices.policy import Policy as DevicePolicy
 from tpuagent.errors import ConfigError, UsageError
 from tpuagent.metadata.policy import (
@@ -22,12 +22,10 @@ from tpuagent.metadata.policy import (
 )
 from tpuagent.metadata.policy import Policy as MetadataPolicy
 from tpuagent.schema import Field, Key, MapOf, Schema, Setting, read_account, read_auto_or_flag, read_flag, read_mode
+from tpuagent.values import dataclass
 
 if TYPE_CHECKING:
     from tpuagent.host import Host
-
-CONFIG_FILE = "/etc/tpu-agent/config.yaml"
-DROP_IN_FOLDER = "/etc/tpu-agent/config.d"
 
 
 def _address(typed: str, _: bool) -> object:
@@ -38,7 +36,10 @@ def _address(typed: str, _: bool) -> object:
 
 
 def _ids(typed: str, _: bool) -> object:
-    return parse_ids(typed)
+    ids = parse_ids(typed)
+    if ids.vendor == GOOGLE_VENDOR and ids.device in NO_TPUS:
+        raise ValueError(f"{typed} is {NO_TPUS[ids.device]} of a virtual machine, and no TPU")
+    return ids
 
 
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
@@ -76,39 +77,15 @@ class Config:
 def load(host: Host, file: str | None = None) -> Config:
     """The configuration of the host, or of one file alone. Raises ConfigError; nothing is half applied."""
     settings: dict[Key, Setting] = {}
-    paths = [CONFIG_FILE, *_drop_ins(host)] if file is None else [file]
-    for path in paths:
-        text = _read(host, path, must_exist=file is not None)
-        if any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
-            # Not for the file as it is installed, all comments: the parser takes longer than the rest of a command.
-            from tpuagent.yamltext import parse_settings
+    for path, text in read_texts(host, file):
+        # Not for a file of comments, as the one that is installed: the parser takes long to import.
+        from tpuagent.yamltext import parse_settings
 
-            settings.update(parse_settings(text, path, SCHEMA))
+        settings.update(parse_settings(text, path, SCHEMA))
     return Config(_devices(settings), _metadata(settings), settings)
 
 
 # Putting together -------------------------------------------------------------------------------------------------
-
-
-def _drop_ins(host: Host) -> list[str]:
-    try:
-        names = host.names(DROP_IN_FOLDER)
-    except OSError as fault:
-        raise ConfigError(f"read {DROP_IN_FOLDER}", fault.strerror or str(fault)) from None
-    return [f"{DROP_IN_FOLDER}/{name}" for name in names if name.endswith((".yaml", ".yml"))]
-
-
-def _read(host: Host, path: str, *, must_exist: bool) -> str:
-    try:
-        text = host.read(path, errors="strict")
-    except OSError as fault:
-        raise ConfigError(f"read {path}", fault.strerror or str(fault)) from None
-    except UnicodeDecodeError as fault:
-        line = fault.object.count(b"\n", 0, fault.start) + 1
-        raise ConfigError(f"read {path}", f"line {line}: it is not UTF-8") from None
-    if text is None and must_exist:
-        raise ConfigError(f"read {path}", "there is no such file (ENOENT)")
-    return text or ""
 
 
 def _section(settings: Mapping[Key, Setting], *path: str) -> dict[str, Any]:

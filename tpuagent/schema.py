@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from tpuagent.values import dataclass
 
 Key = tuple[str, ...]
 Reader = Callable[[str, bool], Any]

@@ -47,9 +47,15 @@ def device_entry(report: Report) -> Document:
 
 
 def build_status(
-    seen: Pass | None, troubles: Sequence[str], *, tpu_env: TpuEnvSeen | None = None, pid: int, started_ticks: str
+    seen: Pass | None,
+    troubles: Sequence[str],
+    *,
+    tpu_env: TpuEnvSeen | None = None,
+    starting: bool = False,
+    pid: int,
+    started_ticks: str,
 ) -> Document:
-    """The host's status after a pass; before the first one it is "starting".
+    """The host's status after a pass; before the first one, and while tpu-env is awaited, it is "starting".
 
     `troubles` are faults of the agent's own work: a pass that failed, a configuration that was not reloaded.
     """
@@ -58,7 +64,7 @@ def build_status(
     elif seen is None:
         state, summary = "degraded", "; ".join(("TPU functions not yet looked at", *troubles))
     else:
-        state, summary = _judge(seen, tpu_env, troubles)
+        state, summary = _judge(seen, tpu_env, troubles, starting=starting)
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -82,17 +88,27 @@ def _tpu_env_entry(tpu_env: TpuEnvSeen | None) -> Document:
     }
 
 
-def _judge(seen: Pass, tpu_env: TpuEnvSeen | None, troubles: Sequence[str]) -> tuple[str, str]:
+def _judge(seen: Pass, tpu_env: TpuEnvSeen | None, troubles: Sequence[str], *, starting: bool) -> tuple[str, str]:
     """State and summary. tpu-env counts where there are TPUs that it could tell something about."""
     faults = [*_problems(seen.reports), *troubles, *(str(error) for error in seen.errors)]
     told = []
-    if tpu_env and tpu_env.expected and (seen.reports or seen.accel_nodes):
-        if tpu_env.good:
-            facts = (tpu_env.accelerator_type, f"worker {tpu_env.worker_id}" if tpu_env.worker_id else None)
-            told = [", ".join(filter(None, ("tpu-env", *facts)))]
-        else:
-            faults.append(f"{'old' if tpu_env.content else 'no'} tpu-env: {tpu_env.reason}")
-    return "degraded" if faults else "ready", "; ".join((_counts(seen), *told, *faults))
+    if not seen.has_tpus or (tpu_env and not tpu_env.expected):
+        pass
+    elif starting:
+        told = ["waiting for tpu-env" + (f": {tpu_env.reason}" if tpu_env else "")]
+    elif tpu_env and tpu_env.good:
+        facts = (tpu_env.accelerator_type, f"worker {tpu_env.worker_id}" if tpu_env.worker_id else None)
+        told = [", ".join(filter(None, ("tpu-env", *facts)))]
+    elif tpu_env:
+        faults.append(_tpu_env_fault(tpu_env))
+    state = "starting" if starting else "degraded" if faults else "ready"
+    return state, "; ".join((_counts(seen), *told, *faults))
+
+
+def _tpu_env_fault(tpu_env: TpuEnvSeen) -> str:
+    if tpu_env.state == "failed":
+        return tpu_env.reason
+    return f"{'old' if tpu_env.content else 'no'} tpu-env: {tpu_env.reason}"
 
 
 def _counts(seen: Pass) -> str:

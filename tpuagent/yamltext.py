@@ -9,7 +9,6 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -17,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tpuagent.errors import ConfigError
 from tpuagent.schema import Field, Key, MapOf, Reader, Schema, Setting
+from tpuagent.values import dataclass
 
 
 def parse_settings(text: str, path: str, schema: Schema) -> Iterator[tuple[Key, Setting]]:

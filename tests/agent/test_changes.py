@@ -14,7 +14,7 @@ from tests.agent.daemon import Daemon
 from tests.conftest import REPOSITORY, start_unbind
 from tests.fakes import uevents
 from tests.fakes.machine import Machine
-from tpuagent import cli, config, status
+from tpuagent import cli, configfiles, status
 from tpuagent.devices.reconcile import LOCK
 
 
@@ -201,7 +201,7 @@ def test_bind_and_unbind_beside_the_daemon_wait_for_each_other(
 
 
 def test_a_good_configuration_is_taken_over_at_once(machine: Machine, addresses: list[str], daemon: Daemon) -> None:
-    machine.tree.put(config.CONFIG_FILE, f"devices:\n  mode: 0660\n  group: tpu\n  exclude: [{addresses[2]}]\n")
+    machine.tree.put(configfiles.CONFIG_FILE, f"devices:\n  mode: 0660\n  group: tpu\n  exclude: [{addresses[2]}]\n")
     daemon.signal(signal.SIGHUP)
     daemon.wait_status("2 of 2 v5p functions ready")
     daemon.wait_log("configuration_loaded")
@@ -214,7 +214,7 @@ def test_a_good_configuration_is_taken_over_at_once(machine: Machine, addresses:
 def test_with_a_bad_configuration_the_old_one_is_kept_and_the_fault_is_said_until_it_is_mended(
     machine: Machine, addresses: list[str], daemon: Daemon
 ) -> None:
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 0600\n  mdoe: 0660\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 0600\n  mdoe: 0660\n")
     daemon.signal(signal.SIGHUP)
     summary = daemon.wait_status("config.yaml: line 3: devices.mdoe: ")
     assert summary.startswith("3 of 3 v5p functions ready; the old configuration is kept: cannot read ")
@@ -226,7 +226,7 @@ def test_with_a_bad_configuration_the_old_one_is_kept_and_the_fault_is_said_unti
     assert document
     assert document["state"] == "degraded"
     seen, told = len(daemon.log), len(daemon.messages)
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 0660\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 0660\n")
     daemon.signal(signal.SIGHUP)
     assert daemon.wait_status("3 of 3 v5p functions ready", since=told) == "3 of 3 v5p functions ready"
     daemon.wait_log("function_ready", addresses[-1], "steps=1", since=seen)
@@ -239,10 +239,10 @@ def test_with_a_bad_configuration_the_old_one_is_kept_and_the_fault_is_said_unti
 def test_a_configuration_that_has_gone_is_the_default_one(
     machine: Machine, addresses: list[str], start: StartDaemon
 ) -> None:
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 0660\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 0660\n")
     daemon = start(machine)
     daemon.wait_ready()
-    machine.tree.remove(config.CONFIG_FILE)
+    machine.tree.remove(configfiles.CONFIG_FILE)
     seen = len(daemon.log)
     daemon.signal(signal.SIGHUP)
     daemon.wait_log("function_ready", addresses[-1], "steps=1", since=seen)

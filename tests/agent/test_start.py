@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent.conftest import StartDaemon
 from tests.fakes.machine import Machine, ModuleState
-from tpuagent import config, status
+from tpuagent import configfiles, status
 from tpuagent.devices.reconcile import LOCK
 from tpuagent.devices.work import RECORDS
 
@@ -93,7 +93,7 @@ def test_what_it_publishes_is_there_when_it_says_that_it_is_ready(machine: Machi
 
 def test_a_bad_configuration_ends_it_with_its_own_code_and_one_line(machine: Machine, start: StartDaemon) -> None:
     address = machine.add_function("v5p")
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 666\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 666\n")
     daemon = start(machine)
     assert daemon.wait_end() == 78
     assert len(daemon.log) == 1
@@ -105,7 +105,7 @@ def test_a_bad_configuration_ends_it_with_its_own_code_and_one_line(machine: Mac
 
 def test_a_named_configuration_is_the_one_that_counts(machine: Machine, start: StartDaemon) -> None:
     address = machine.add_function("v5p")
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  mode: 666\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  mode: 666\n")
     machine.tree.put("/other.yaml", "devices:\n  mode: 0660\n  group: tpu\n")
     start(machine, "--config", "/other.yaml").wait_ready()
     found = machine.host.stat(machine.node(address))
@@ -134,7 +134,7 @@ def test_a_group_of_users_that_does_not_exist_is_said_and_the_mode_still_set(
     machine: Machine, start: StartDaemon
 ) -> None:
     address = machine.add_function("v5p")
-    machine.tree.put(config.CONFIG_FILE, "devices:\n  group: nobody-knows\n")
+    machine.tree.put(configfiles.CONFIG_FILE, "devices:\n  group: nobody-knows\n")
     assert "no group nobody-knows" in start(machine).wait_ready()
     assert machine.mode(machine.node(address)) == 0o666
 

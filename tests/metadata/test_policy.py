@@ -31,7 +31,7 @@ Read = Callable[[str, bool], Any]
         (read_file_mode, "0644", True, 0o644),
         (read_file_mode, "0440", False, 0o440),
         (read_wait_s, "0", True, 0),
-        (read_wait_s, "600", True, 600),
+        (read_wait_s, "90", True, 90),
         (read_name, "GCS_X", True, "GCS_X"),
         (read_value_or_null, "null", True, None),
         (read_value_or_null, "~", True, None),

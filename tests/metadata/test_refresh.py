@@ -7,7 +7,6 @@ import pwd
 import socket
 import stat
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tpuagent.metadata.answers import Found, NotDefined
 from tpuagent.metadata.policy import TpuEnvPolicy
 from tpuagent.metadata.refresh import KEY, apply, is_google, look_up, read_file, refresh
 from tpuagent.metadata.server import MetadataServer
+from tpuagent.values import replace
 
 PATH = "/home/tpu-runtime/tpu-env"
 GOOD = Found(TPU_ENV.encode(), "1")

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -25,6 +24,7 @@ from tpuagent.metadata.refresh import KEY
 from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.server import MetadataServer
 from tpuagent.metadata.watch import MetadataWatch, Pace
+from tpuagent.values import replace
 
 PATH = "/home/tpu-runtime/tpu-env"
 PACE = Pace(hang_s=30, retry=Backoff(0.02, 0.1), absent=Backoff(0.05, 0.1))

@@ -7,10 +7,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 
-from tpuagent import config, status
+from tpuagent import status
 from tpuagent.commands.output import print_error, print_json
+from tpuagent.configfiles import read_texts
 from tpuagent.devices import reconcile
 from tpuagent.devices.pci import parse_address
+from tpuagent.devices.policy import Policy
 from tpuagent.devices.report import Pass, Report
 from tpuagent.errors import PartlyDone, UsageError
 from tpuagent.host import Host
@@ -18,7 +20,7 @@ from tpuagent.host import Host
 
 def devices(arguments: Namespace, host: Host) -> int:
     """List the functions as they are now."""
-    seen = reconcile.look(host, config.load(host, arguments.config).devices)
+    seen = reconcile.look(host, _policy(arguments, host))
     entries = [status.device_entry(report) for report in seen.reports]
     if arguments.json:
         print_json(entries)
@@ -43,13 +45,22 @@ def unbind(arguments: Namespace, host: Host) -> int:
     return _operate(arguments, host, reconcile.unbind, "released")
 
 
+def _policy(arguments: Namespace, host: Host) -> Policy:
+    """What the configuration wants; the defaults without looking further where no file says anything."""
+    if not any(read_texts(host, arguments.config)):
+        return Policy()
+    from tpuagent import config
+
+    return config.load(host, arguments.config).devices
+
+
 def _operate(arguments: Namespace, host: Host, verb: Callable[..., Pass], wanted: str) -> int:
     if arguments.all == bool(arguments.address):
         raise UsageError(
             f"{arguments.verb} functions", "name their addresses, or say --all; list them with: tpuagent devices"
         )
     addresses = None if arguments.all else [parse_address(text) for text in arguments.address]
-    outcome = verb(host, config.load(host, arguments.config).devices, addresses, dry_run=arguments.dry_run)
+    outcome = verb(host, _policy(arguments, host), addresses, dry_run=arguments.dry_run)
     if arguments.dry_run:
         steps = [str(step) for step in outcome.steps]
         steps += [str(step) for report in outcome.reports for step in report.steps]

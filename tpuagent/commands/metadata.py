@@ -15,14 +15,15 @@ from tpuagent.metadata.policy import TpuEnvPolicy
 
 def metadata(arguments: Namespace, _: Host) -> int:
     """Print the value of a key itself, or the default that was given."""
+    is_json = arguments.recursive  # what the server says of a folder and all below it
     try:
         value = refresh.look_up(refresh.open_server(), arguments.key, arguments.type, recursive=arguments.recursive)
     except NoSuchKey as fault:
         print_error(fault)
         if arguments.default is None:
             return fault.exit_code
-        value = arguments.default.encode("utf-8", "surrogateescape")
-    if arguments.json and not arguments.recursive:  # the server's recursive answer is JSON already
+        value, is_json = arguments.default.encode("utf-8", "surrogateescape"), False
+    if arguments.json and not is_json:
         print_json(value.decode("utf-8", "replace"))
         return 0
     sys.stdout.flush()
@@ -57,6 +58,8 @@ def _refresh(host: Host, policy: TpuEnvPolicy) -> int:
         print_error(f"line {entry.line} of tpu-env: {entry.name} is left out: {entry.why}")
     if seen.state == "absent":
         raise NoSuchKey("refresh tpu-env", seen.reason)
+    if seen.state == "failed":
+        raise TpuAgentError("refresh tpu-env", seen.reason)
     if not seen.good:
         raise BadAnswer("refresh tpu-env", seen.reason)
     print(f"{seen.path} is {'written anew' if seen.state == 'written' else 'as the server says already'}")
@@ -72,7 +75,7 @@ def environment(arguments: Namespace, host: Host) -> int:
         try:
             edit, difference = environment_file.preview_environment(host, policy)
         except OSError as fault:
-            raise TpuAgentError("read /etc/environment", fault.strerror or str(fault)) from fault
+            raise TpuAgentError("read /etc/environment", (fault.strerror or str(fault)).lower()) from fault
         print(difference, end="")
         changes = []
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import time
-from dataclasses import dataclass
 
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import reasons, sysfs
@@ -12,6 +11,7 @@ from tpuagent.devices.pci import Address
 from tpuagent.devices.steps import AwaitNode, Bind, LoadModule, SetAccess, SetOverride, SetParameter, Step, Unbind
 from tpuagent.errors import ModuleUnavailable, NodeFault
 from tpuagent.host import GONE, Host
+from tpuagent.values import dataclass
 
 NODE_RETRY_S = 0.01
 

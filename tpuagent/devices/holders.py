@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tpuagent.devices.pci import Address
 from tpuagent.host import Host
+from tpuagent.values import dataclass
 
 _COMMAND_LIMIT = 80
 # A device obtained from its group is an anonymous inode; which device, the kernel does not say.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tpuagent.devices.pci import VFIO_DRIVER
 from tpuagent.devices.policy import Policy
 from tpuagent.devices.steps import LoadModule, SetParameter, Step
+from tpuagent.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ are never enumerated here: pyudev reads `uevent`, which can hang while an unbind
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyudev
+
+from tpuagent.values import dataclass
 
 SUBSYSTEMS = ("pci", "vfio", "vfio-dev", "accel", "misc")
 # A thousand functions that change at once fit; the kernel doubles it for its own bookkeeping. Root may exceed rmem_max.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from tpuagent.errors import UsageError
+from tpuagent.values import dataclass
 
 VFIO_DRIVER = "vfio-pci"
 NO_IOMMU_GROUP = "vfio-noiommu"
@@ -81,6 +81,8 @@ GENERATIONS = (
     Generation("tpu7x", parse_ids("1ae0:0076:1ae0:00f2"), functions_per_chip=2),
 )
 GOOGLE_VENDOR = 0x1AE0
+# What else of Google's a virtual machine has, by device id. Without these it loses its network or its disk.
+NO_TPUS = {0x0042: "the network card", 0x001F: "the disk"}
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuagent.devices.pci import GENERATIONS, Access, Address, Generation
+from tpuagent.values import dataclass
 
 
 @dataclass(frozen=True)

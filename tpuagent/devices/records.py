@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 
 from tpuagent.devices.pci import Address, parse_address
 from tpuagent.errors import UsageError
+from tpuagent.values import asdict, dataclass
 
 
 @dataclass(frozen=True)

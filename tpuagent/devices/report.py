@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuagent.devices.holders import Holder
 from tpuagent.devices.pci import Address, Function
 from tpuagent.devices.steps import Step
 from tpuagent.errors import TpuAgentError
+from tpuagent.values import dataclass
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,11 @@ class Pass:
     accel_nodes: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     errors: tuple[TpuAgentError, ...] = ()
+
+    @property
+    def has_tpus(self) -> bool:
+        """Whether this host has TPUs of any generation."""
+        return bool(self.reports or self.accel_nodes)
 
     @property
     def changed(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tpuagent.devices.modules import NO_IOMMU_MODE, UNSAFE_INTERRUPTS, VFIO_MODULES, Module
 from tpuagent.devices.pci import (
@@ -26,9 +25,11 @@ from tpuagent.devices.pci import (
 )
 from tpuagent.errors import NoSuchFunction, NotATpu
 from tpuagent.host import Host
+from tpuagent.values import replace
 
 DEVICES = "/sys/bus/pci/devices"
 DRIVERS = "/sys/bus/pci/drivers"
+_ACCELERATOR_CLASS = "0x12"
 
 
 def scan(host: Host, generations: Sequence[Generation]) -> list[Function]:
@@ -51,11 +52,12 @@ def require_tpu(host: Host, address: Address, generations: Sequence[Generation])
             f"find {address}", "no PCI function has this address; list the TPU functions with: tpuagent devices"
         )
     ids = _ids(host, str(address))
-    if ids not in {generation.ids for generation in generations}:
-        raise NotATpu(
-            f"touch {address}",
-            f"its ids {ids} are none of a known TPU generation; add them under devices.generations if they should be",
-        )
+    if ids in {generation.ids for generation in generations}:
+        return
+    hint = ""
+    if (host.read(f"{DEVICES}/{address}/class") or "").startswith(_ACCELERATOR_CLASS):
+        hint = "; if it is a newer TPU, add them to the configuration (devices.generations)"
+    raise NotATpu(f"touch {address}", f"its ids {ids} are those of no known TPU generation{hint}")
 
 
 def _look(host: Host, name: str, generation: Generation, table: dict[Ids, Generation]) -> Function | None:
@@ -161,7 +163,8 @@ def modules(host: Host) -> tuple[Module, ...]:
     seen = []
     for name in (*VFIO_MODULES, "iommufd", "vfio"):
         folder = f"/sys/module/{name.replace('-', '_')}"
-        loaded = host.exists(folder) or driver_is_there(host, name) or _built_in(host, name)
+        # Of the others only the parameters matter, which a module that is not there has not.
+        loaded = name in VFIO_MODULES and (host.exists(folder) or driver_is_there(host, name) or _built_in(host, name))
         values = (
             (parameter, host.read(f"{folder}/parameters/{parameter}"))
             for parameter in (UNSAFE_INTERRUPTS, NO_IOMMU_MODE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
@@ -26,6 +25,7 @@ from tpuagent.errors import (
     TpuAgentError,
 )
 from tpuagent.host import Host
+from tpuagent.values import replace
 
 RECORDS = "/run/tpu-agent/devices.json"
 NO_RECORD = Record()

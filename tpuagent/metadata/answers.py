@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuagent.errors import BadAnswer
+from tpuagent.values import dataclass
 
 
 @dataclass(frozen=True)

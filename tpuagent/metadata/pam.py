@@ -9,7 +9,8 @@ of any encoding come through unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from tpuagent.values import dataclass
 
 # Bytes of a line with all that is joined to it. Longer: PAM 1.4 and 1.5 read neither it nor anything below.
 _BUFFER = 8190

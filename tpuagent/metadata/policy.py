@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import string
-from dataclasses import dataclass
+
+from tpuagent.values import dataclass
 
 INTERPRETER = "CLOUDSDK_PYTHON"
 # What every reader of /etc/environment (PAM, systemd, shells) takes for itself, bare and between double quotes.
@@ -18,7 +19,7 @@ _NAME_FIRST = frozenset(string.ascii_letters + "_")
 _NAME = _NAME_FIRST | frozenset(string.digits)
 # PAM before 1.4 stops reading at a line of 1 KiB, and with it stops everything that stands below.
 LONGEST_LINE = 1000
-LONGEST_WAIT_S = 600
+LONGEST_WAIT_S = 90  # the unit's TimeoutStartSec is 120
 _MODE_DIGITS = 4
 
 

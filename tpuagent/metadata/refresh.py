@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
-from tpuagent.errors import BadAnswer, NoSuchKey
+from tpuagent.errors import BadAnswer, NoSuchKey, TpuAgentError, UsageError
 from tpuagent.host import Host
 from tpuagent.metadata.answers import Answer, Found, IsFolder, NotDefined
 from tpuagent.metadata.policy import TpuEnvPolicy
 from tpuagent.metadata.seen import TpuEnvSeen
 from tpuagent.metadata.server import MetadataServer
 from tpuagent.metadata.tpuenv import TpuEnv, parse_tpu_env, render_second, render_tpu_env, with_aliases
+from tpuagent.values import dataclass
 
 KEY = "instance/attributes/tpu-env"
 _ROOT_IDS = (0, 0)
@@ -73,9 +73,8 @@ def _write(host: Host, policy: TpuEnvPolicy, content: TpuEnv) -> TpuEnvSeen:
         files.append(_File(policy.second_path, render_second(values), _SECOND_MODE, *_ROOT_IDS))
     try:
         changed = [file for file in files if file.put(host)]
-    except OSError as fault:
-        why = f"cannot write {fault.filename or policy.path}: {(fault.strerror or str(fault)).lower()}"
-        return TpuEnvSeen("failed", policy.path, why, content)
+    except TpuAgentError as fault:
+        return TpuEnvSeen("failed", policy.path, str(fault), content)
     reason = "" if ids else f"the file is root's: there is no user {policy.owner} (tpu_env.owner)"
     return TpuEnvSeen("written" if changed else "current", policy.path, reason, content)
 
@@ -91,14 +90,17 @@ class _File:
     gid: int
 
     def put(self, host: Host) -> bool:
-        """Make it so; False when it is so already, and then nothing is touched."""
+        """Make it so; False when it is so already, and then nothing is touched. Raises TpuAgentError."""
         data = self.text.encode()
-        # Not what a link leads to: the folder may be somebody's who could aim it anywhere.
-        found = host.stat(self.path)
         wanted = (stat.S_IFREG | self.mode, self.uid, self.gid)
-        if found and (found.st_mode, found.st_uid, found.st_gid) == wanted and host.read_bytes(self.path) == data:
-            return False
-        host.swap(self.path, data, self.mode, self.uid, self.gid)
+        try:
+            # Not what a link leads to: the folder may be somebody's who could aim it anywhere.
+            found = host.stat(self.path)
+            if found and (found.st_mode, found.st_uid, found.st_gid) == wanted and host.read_bytes(self.path) == data:
+                return False
+            host.swap(self.path, data, self.mode, self.uid, self.gid)
+        except OSError as fault:
+            raise TpuAgentError(f"write {self.path}", (fault.strerror or str(fault)).lower()) from fault
         return True
 
 
@@ -108,8 +110,11 @@ class _File:
 def look_up(server: MetadataServer, key: str, kind: str = "attributes", *, recursive: bool = False) -> bytes:
     """The value itself, byte by byte, of a key below instance/KIND/; for a folder the names in it, one a line.
 
-    `recursive`: everything below the key, as the server's JSON. Raises NoSuchKey, ServerUnreachable and BadAnswer.
+    `recursive`: everything below the key, as the server's JSON. Raises UsageError, NoSuchKey, ServerUnreachable and
+    BadAnswer.
     """
+    if {".", ".."} & {*kind.split("/"), *key.split("/")}:
+        raise UsageError(f"look up {key!r}", "it goes to other folders; name them as the type, like: zone '' /")
     path = "/".join(("instance", *(part for part in (kind.strip("/"), key.lstrip("/")) if part)))
     query = {"recursive": "true", "alt": "json"} if recursive else {}
     answer = server.get(path, query)

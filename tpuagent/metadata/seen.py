@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpuagent.metadata.environment import Edit
 from tpuagent.metadata.tpuenv import LeftOut, TpuEnv, accelerator_type, worker_id
+from tpuagent.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,10 @@ class MetadataServer:
         cannot be used, and Interrupted.
         """
         reasons = []
+        path = ROOT + quote(key, errors="surrogateescape")
         for host in self._hosts:
             try:
-                return self._ask(f"http://{host}{ROOT}{quote(key)}", dict(query or {}), hang_s)
+                return self._ask(f"http://{host}{path}", dict(query or {}), hang_s)
             except ServerUnreachable as fault:  # noqa: PERF203  the next host is tried because of it
                 reasons.append(f"{host}: {fault.why}")
         raise ServerUnreachable("reach the metadata server", "; ".join(reasons))

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuagent.errors import BadAnswer
 from tpuagent.metadata.policy import is_name
+from tpuagent.values import dataclass
 
 if TYPE_CHECKING:
     import yaml

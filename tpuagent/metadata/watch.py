@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -19,6 +18,7 @@ from tpuagent.metadata.refresh import KEY, apply, configured_host, is_google
 from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.server import MetadataServer
 from tpuagent.metadata.tpuenv import TpuEnv
+from tpuagent.values import dataclass
 
 # A request that the server holds and drops at the end, at its address and then at its name, and the pause after it.
 LONGEST_SILENCE_S = 2 * (60 + 10) + 60
