@@ -33,16 +33,15 @@ def test_a_bind_and_an_unbind_tell_of_the_group_the_device_and_the_function(kern
     unbound = _until(monitor, Event("pci", "unbind", function))
     monitor.close()
     # udev passes the events of different devices on in any order, so that the last one may not be seen here.
-    assert Counter(bound + unbound) <= Counter(
-        [
-            Event("vfio", "add", group),
-            Event("vfio-dev", "add", device),
-            Event("pci", "bind", function),
-            Event("vfio-dev", "remove", device),
-            Event("vfio", "remove", group),
-            Event("pci", "unbind", function),
-        ]
-    )
+    assert set(bound + unbound) <= {
+        Event("vfio", "add", group),
+        Event("vfio-dev", "add", device),
+        Event("pci", "bind", function),
+        Event("vfio-dev", "remove", device),
+        Event("vfio", "remove", group),
+        Event("pci", "unbind", function),
+    }
+    assert max(Counter(bound + unbound).values()) <= 2, "once from the kernel, and once from udev"
     assert {event.subsystem for event in bound + unbound} >= {"pci", "vfio-dev"}
 
 
@@ -54,7 +53,7 @@ def test_what_changes_no_driver_tells_nothing(kernel: Kernel, function: str) -> 
     take(kernel.host, function)
     seen = [event for event in _until(monitor, Event("pci", "bind", function)) if event.subsystem == "pci"]
     monitor.close()
-    assert seen == [Event("pci", "bind", function)]
+    assert set(seen) == {Event("pci", "bind", function)}
 
 
 def test_a_listener_that_does_not_read_loses_events_and_is_told_each_time(kernel: Kernel, function: str) -> None:

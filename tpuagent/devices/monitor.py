@@ -6,6 +6,7 @@ are never enumerated here: pyudev reads `uevent`, which can hang while an unbind
 
 from __future__ import annotations
 
+import select
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -45,29 +46,38 @@ class Monitor(Protocol):
 
 
 class UdevMonitor:
-    """The events as udev passes them on, after its rules have done their part: a node's mode is final then."""
+    """The events twice: from the kernel, to lose no time, and from udev when its rules have done their part.
+
+    A node's mode is final only then; what udev changes after the first look is put right by the second.
+    """
 
     def __init__(self) -> None:
-        self._monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="udev")
-        for subsystem in SUBSYSTEMS:
-            self._monitor.filter_by(subsystem)
-        self._monitor.set_receive_buffer_size(RECEIVE_BUFFER_BYTES)
-        self._monitor.start()
+        context = pyudev.Context()
+        self._monitors = [pyudev.Monitor.from_netlink(context, source=source) for source in ("kernel", "udev")]
+        self._epoll = select.epoll()
+        for monitor in self._monitors:
+            for subsystem in SUBSYSTEMS:
+                monitor.filter_by(subsystem)
+            monitor.set_receive_buffer_size(RECEIVE_BUFFER_BYTES)
+            monitor.start()
+            self._epoll.register(monitor.fileno(), select.EPOLLIN)
 
     def fileno(self) -> int:
         """Readable when there are events."""
-        return int(self._monitor.fileno())
+        return self._epoll.fileno()
 
     def receive(self) -> Sequence[Event]:
         """The events that are there now. MonitorLost on any error: after ENOBUFS every further read fails as well."""
         events = []
         try:
-            while (device := self._monitor.poll(timeout=0)) is not None:
-                events.append(Event(device.subsystem or "", device.action or "", device.sys_name))
+            for monitor in self._monitors:
+                while (device := monitor.poll(timeout=0)) is not None:
+                    events.append(Event(device.subsystem or "", device.action or "", device.sys_name))
         except OSError as fault:
             raise MonitorLost(str(fault)) from fault
         return events
 
     def close(self) -> None:
-        """Let the socket go with the object that owns it."""
-        del self._monitor
+        """Let the sockets go with the objects that own them."""
+        self._epoll.close()
+        self._monitors.clear()

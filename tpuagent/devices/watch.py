@@ -55,6 +55,7 @@ class DeviceWatch:
         self._wake, self._waker = os.pipe()
         self._monitor: Monitor | None = None
         self._retry_s = self._retry_at = 0.0
+        self._stopped = False
 
     def follow(self, policy: Policy) -> None:
         """Let the next pass, which comes at once, want something else. From any thread."""
@@ -102,20 +103,17 @@ class DeviceWatch:
         due_s = PERIOD_S if self._monitor else DEAF_PERIOD_S
         if self._retry_at:
             due_s = min(due_s, max(0.0, self._retry_at - time.monotonic()))
-        if not self._poll(due_s):
-            return True
-        burst_end = time.monotonic() + BURST_S
-        while True:
-            self._drain()
-            try:
-                while (policy := self._asked.get_nowait()) is not None:
-                    self._policy = policy
-                    self._retry_at = 0.0
+        due_at = time.monotonic() + due_s
+        while self._poll(max(0.0, due_at - time.monotonic())):
+            heard = self._drain()
+            burst_end = time.monotonic() + BURST_S
+            while heard and time.monotonic() < burst_end and self._poll(QUIET_S):
+                self._drain()
+            if self._stopped:
                 return False
-            except Empty:
-                pass
-            if self._monitor is None or time.monotonic() >= burst_end or not self._poll(QUIET_S):
-                return True
+            if heard:
+                break
+        return True
 
     def _poll(self, limit_s: float) -> bool:
         poll = select.poll()
@@ -124,20 +122,36 @@ class DeviceWatch:
             poll.register(self._monitor.fileno(), select.POLLIN)
         return bool(poll.poll(limit_s * 1000))
 
-    def _drain(self) -> None:
-        if self._woken():
-            os.read(self._wake, 4096)
+    def _drain(self) -> bool:
+        """Take the requests and events that are there; whether any is a reason to look."""
+        asked = self._take_requests()
+        return self._take_events() or asked
+
+    def _take_requests(self) -> bool:
+        asked = False
+        while True:
+            try:
+                policy = self._asked.get_nowait()
+            except Empty:
+                return asked
+            os.read(self._wake, 1)
+            asked = True
+            if policy is None:
+                self._stopped = True
+            else:
+                self._policy = policy
+                self._retry_at = 0.0
+
+    def _take_events(self) -> bool:
         if self._monitor is None:
-            return
+            return False
         try:
-            for event in self._monitor.receive():
-                log.debug("event_seen", subsystem=event.subsystem, action=event.action, name=event.name)
+            events = self._monitor.receive()
         except MonitorLost as fault:
             log.warning("events_lost", reason=str(fault))
             self._monitor.close()
             self._monitor = None
-
-    def _woken(self) -> bool:
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        return bool(poll.poll(0))
+            return True
+        for event in events:
+            log.debug("event_seen", subsystem=event.subsystem, action=event.action, name=event.name)
+        return bool(events)

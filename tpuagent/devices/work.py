@@ -105,9 +105,11 @@ class Work:
         return self
 
     def _prepare_modules(self, hands: Hands) -> None:
-        self._apply_shared(hands, plan_modules(sysfs.modules(self._host)))
-        parameters = plan_parameters(sysfs.modules(self._host), self._policy, self._host.machine())
-        self._apply_shared(hands, parameters)
+        modules = sysfs.modules(self._host)
+        if missing := plan_modules(modules):
+            self._apply_shared(hands, missing)
+            modules = sysfs.modules(self._host)  # one brings others along
+        self._apply_shared(hands, plan_parameters(modules, self._policy, self._host.machine()))
 
     def _bind_one(self, hands: Hands, function: Function, steps: tuple[Step, ...]) -> None:
         if steps and function.driver and not function.bound:
