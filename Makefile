@@ -32,7 +32,7 @@ demo: venv
 	@$(bin)/python -m tests.fakes.demo
 
 test: lint
-	$(bin)/pytest $(ARGS)
+	$(bin)/pytest -n auto $(ARGS)
 
 # The oldest dependencies ship no types, so that run only tests; the code is the same as in the run that is linted.
 ifeq ($(DEPS),lowest)

@@ -49,5 +49,6 @@ class RealKernel:
                 child.wait()
 
     def open_monitor(self) -> Monitor:
-        """udev's events."""
+        """The events from now on: udev is through with those of the test before."""
+        subprocess.run(["udevadm", "settle", "--timeout=30"], check=True)
         return UdevMonitor()
