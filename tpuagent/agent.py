@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 import structlog
 
@@ -76,7 +76,8 @@ class Agent:
         self._config_file = config_file
         self._config: Config = load(host, config_file)
         self._manager = ServiceManager()
-        self._inbox: SimpleQueue[Event] = SimpleQueue()
+        # Not SimpleQueue: on Python 3.10 its get() may wait for ever when the timeout is short (seen with 0).
+        self._inbox: Queue[Event] = Queue()
         tell = self._inbox.put
         self._devices = DeviceWatch(host, self._config.devices, open_monitor, lambda seen: tell(DevicesSeen(seen)))
         self._metadata = MetadataWatch(

@@ -6,7 +6,7 @@ import os
 import select
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 import structlog
 
@@ -51,7 +51,7 @@ class DeviceWatch:
         self._open_monitor = open_monitor
         self._tell = tell
         self._limits = limits
-        self._asked: SimpleQueue[Policy | None] = SimpleQueue()
+        self._asked: Queue[Policy | None] = Queue()
         self._wake, self._waker = os.pipe()
         self._monitor: Monitor | None = None
         self._retry_s = self._retry_at = 0.0

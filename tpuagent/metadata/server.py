@@ -11,7 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -88,7 +88,7 @@ class _Call:
         self._query = query
         self._limits = limits
         self._hang_s = hang_s
-        self._outcome: SimpleQueue[Answer | BaseException] = SimpleQueue()
+        self._outcome: Queue[Answer | BaseException] = Queue()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._over = False

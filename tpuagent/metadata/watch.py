@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 import structlog
 
@@ -67,7 +67,7 @@ class MetadataWatch:
         self._pace = pace
         # Whether there is a server to wait for. The firmware knows, or somebody has configured one.
         self._expected = expected if expected is not None else bool(configured_host()) or is_google(host)
-        self._asked: SimpleQueue[Policy | None] = SimpleQueue()
+        self._asked: Queue[Policy | None] = Queue()
         self._etag: str | None = None
         self._content: TpuEnv | None = None
         self._body: bytes | None = None
