@@ -2,11 +2,11 @@
 
 Writing `unbind` waits until the last user of a device lets it go, and every attribute that takes the device's lock
 waits behind it. Such a wait cannot be ended: after the first signal it is uninterruptible, and a process with a thread
-in it cannot exit. So these accesses are made by a child, one after another, which is left behind when it is late.
+in it cannot exit. So these writes are made by a child, one after another, which is left behind when it is late.
 The child gets no signal of ours, holds no file of ours (so no lock outlives the agent in it) and no terminal.
 
 `fork` and not a new program: starting an interpreter would cost more than the whole pass. The child of a program with
-threads may only do what is safe after a fork; it reads a pipe, makes the access, writes a pipe and leaves by `_exit`.
+threads may only do what is safe after a fork; it reads a pipe, makes the writes, writes a pipe and leaves by `_exit`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,25 @@ import errno
 import os
 import select
 import signal
+from collections import deque
+from collections.abc import Sequence
 
 from tpuagent.errors import DeadlinePassed
 from tpuagent.host import Host
 
-_MESSAGE_LIMIT = 65536
+Write = tuple[str, str]  # an attribute and its new value
+
+_END = "\x1e"  # of a message; in no path and in no value
+# Not signal.valid_signals(): making its sixty members takes longer than the fork. 32 and 33 are the C library's own.
+_SIGNALS = frozenset(range(1, signal.NSIG)) - {32, 33}
+_DONE, _SKIPPED = "0", "-"
 _left_behind: list[int] = []
 
 
 class PatientChild:
-    """Makes attribute accesses in a child with a deadline each. Use it in a `with` statement.
+    """Makes attribute writes in a child, each with a deadline. Use it in a `with` statement.
 
-    The child is started by the first access; after a deadline the next access starts another one.
+    The child is started by the first write; after a deadline the next one starts another.
     """
 
     def __init__(self, host: Host, deadline_s: float) -> None:
@@ -34,7 +41,10 @@ class PatientChild:
         self._deadline_s = deadline_s
         self._pid = 0
         self._requests = self._answers = -1
-        self._idle = True
+        self._received = ""
+        # Writes that the child has been told of and whose answers are to come, and answers that nobody has asked for.
+        self._under_way: deque[Write] = deque()
+        self._answered: dict[Write, str] = {}
 
     def __enter__(self) -> PatientChild:
         reap()
@@ -43,48 +53,63 @@ class PatientChild:
     def __exit__(self, *_: object) -> None:
         if not self._pid:
             return
-        if self._idle:
-            os.waitpid(self._dismiss(), 0)  # it ends at the end of its pipe
+        if self._under_way:
+            self._leave_behind()
         else:
-            _left_behind.append(self._dismiss())
+            os.waitpid(self._dismiss(), 0)  # it ends at the end of its pipe
+
+    def announce(self, chain: Sequence[Write]) -> None:
+        """Let the child make these writes now, in order up to the first that fails; `write` then takes the answers.
+
+        A pass that told the child of one write after another would spend most of its time on changing processes.
+        """
+        if chain:
+            self._send(chain)
 
     def write(self, path: str, text: str) -> None:
         """As Host.write_attribute; DeadlinePassed when the kernel does not answer in time."""
-        self._ask(f"w\0{path}\0{text}")
+        wanted = (path, text)
+        if wanted not in self._answered and wanted not in self._under_way:
+            self._send([wanted])
+        while wanted not in self._answered:
+            self._receive(f"access {path}")
+        answer = self._answered.pop(wanted)
+        if answer == _SKIPPED:  # one before it in its chain has failed, and that was no reason to stop
+            self.write(path, text)
+        elif answer != _DONE:
+            raise OSError(int(answer), os.strerror(int(answer)))
 
-    def read(self, path: str) -> str | None:
-        """As Host.read; DeadlinePassed when the kernel does not answer in time."""
-        return self._ask(f"r\0{path}\0")
-
-    def _ask(self, request: str) -> str | None:
+    def _send(self, chain: Sequence[Write]) -> None:
+        message = "\0".join(part for write in chain for part in write) + _END
         if not self._pid:
             self._start()
-        action = "access " + request.split("\0")[1]
-        self._idle = False
+        try:
+            os.write(self._requests, message.encode())
+        except BrokenPipeError:  # somebody has killed it while it was idle
+            self._leave_behind()
+            self._start()
+            os.write(self._requests, message.encode())
+        self._under_way.extend(chain)
+
+    def _receive(self, action: str) -> None:
+        """Take the answers that are there, or wait for the next one."""
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
-        try:
-            os.write(self._requests, request.encode())
-            if not poll.poll(self._deadline_s * 1000):
-                _left_behind.append(self._dismiss())
-                raise DeadlinePassed(action, f"the kernel did not answer within {self._deadline_s:g} s")
-            answer = os.read(self._answers, _MESSAGE_LIMIT).decode()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            _left_behind.append(self._dismiss())
+        if not poll.poll(self._deadline_s * 1000):
+            self._leave_behind()
+            raise DeadlinePassed(action, f"the kernel did not answer within {self._deadline_s:g} s")
+        received = os.read(self._answers, select.PIPE_BUF).decode()
+        if not received:
+            self._leave_behind()
             raise DeadlinePassed(action, "the process that made the access was killed; try again")
-        self._idle = True
-        kind, _, rest = answer.partition("\0")
-        if kind == "error":
-            number = int(rest)
-            raise OSError(number, os.strerror(number))
-        return rest if kind == "text" else None
+        *whole, self._received = (self._received + received).split(_END)
+        for answer in whole:
+            self._answered[self._under_way.popleft()] = answer
 
     def _start(self) -> None:
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             self._pid = os.fork()
             if self._pid == 0:
@@ -94,12 +119,18 @@ class PatientChild:
         os.close(requests)
         os.close(answers)
 
+    def _leave_behind(self) -> None:
+        """Go on without the child and without the answers of what it was told: its next answer ends it, unread."""
+        _left_behind.append(self._dismiss())
+        self._under_way.clear()
+        self._answered.clear()
+        self._received = ""
+
     def _dismiss(self) -> int:
-        """Close the pipes: an idle child ends at once, a waiting one when the kernel lets it. Returns its pid or 0."""
+        """Close the pipes: an idle child ends at once, a waiting one when the kernel lets it. Returns its pid."""
         pid, self._pid = self._pid, 0
-        if pid:
-            os.close(self._requests)
-            os.close(self._answers)
+        os.close(self._requests)
+        os.close(self._answers)
         return pid
 
 
@@ -125,19 +156,24 @@ def _serve(host: Host, requests: int, answers: int) -> None:
         os.closerange(3, low)
         os.closerange(low + 1, high)
         os.closerange(high + 1, os.sysconf("SC_OPEN_MAX"))
-        while request := os.read(requests, _MESSAGE_LIMIT):
-            os.write(answers, _answer(host, request.decode()).encode())
+        rest = ""
+        while received := os.read(requests, select.PIPE_BUF):
+            *whole, rest = (rest + received.decode()).split(_END)
+            for message in whole:
+                _make(host, message.split("\0"), answers)
     finally:
         os._exit(0)
 
 
-def _answer(host: Host, request: str) -> str:
-    verb, path, text = request.split("\0")
-    try:
-        if verb == "w":
-            host.write_attribute(path, text)
-            return "done\0"
-        found = host.read(path)
-        return "none\0" if found is None else f"text\0{found}"
-    except OSError as fault:
-        return f"error\0{fault.errno or errno.EIO}"
+def _make(host: Host, chain: list[str], answers: int) -> None:
+    """Make the writes of a chain, and answer each when it is done."""
+    answer = _DONE
+    for path, text in zip(chain[::2], chain[1::2], strict=True):
+        if answer == _DONE:
+            try:
+                host.write_attribute(path, text)
+            except OSError as fault:
+                answer = str(fault.errno or errno.EIO)
+        else:
+            answer = _SKIPPED
+        os.write(answers, f"{answer}{_END}".encode())

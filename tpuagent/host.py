@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_RETRY_S = 0.02
+PAGE = 4096
 MOST_LINKS = 40  # as the kernel has it
 MODPROBE_LIMIT_S = 60
 # What the kernel answers for something that went away between two looks: the file, the device behind it, the process.
@@ -43,6 +44,23 @@ class Host:
         """
         data = self.read_bytes(path)
         return None if data is None else data.decode("utf-8", errors).rstrip()
+
+    def attribute(self, path: str) -> str | None:
+        """As `read`, for an attribute of sysfs: it is one page at most, and whole in the first read."""
+        try:
+            descriptor = os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as fault:
+            if fault.errno in GONE:
+                return None
+            raise
+        try:
+            return os.read(descriptor, PAGE).decode("utf-8", "replace").rstrip()
+        except OSError as fault:
+            if fault.errno in GONE:
+                return None
+            raise
+        finally:
+            os.close(descriptor)
 
     def read_bytes(self, path: str) -> bytes | None:
         """The file's bytes, all of them; None when it is not there (any more)."""

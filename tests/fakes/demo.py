@@ -12,10 +12,13 @@ import tempfile
 import time
 
 from tests.fakes.machine import Machine
+from tests.fakes.metadata_server import FakeMetadataServer
 from tests.fakes.stage import Agent, NotAsTold, Stage
 
 _CONFIGURATION = "/etc/tpu-agent/config.yaml"
-_PACE_S = 1.5
+_TPU_ENV_FILE = "/home/tpu-runtime/tpu-env"
+_TPU_ENV = "TPU_ACCELERATOR_TYPE: 'v6e-8'\nTPU_WORKER_ID: '0'\nTOPOLOGY: '2x4'\n"
+_PACE_S = 1.2
 
 
 class Story:
@@ -23,6 +26,7 @@ class Story:
 
     def __init__(self, stage: Stage, machine: Machine) -> None:
         self._stage, self._machine = stage, machine
+        machine.tree.put("/usr/bin/python3", "", 0o755)
         self._card = machine.add_other("network", driver="gve")
         kinds = ["v5p"] * 4 + ["v6e"] * 2 + ["tpu7x"] * 2
         self._functions = [
@@ -45,6 +49,7 @@ class Story:
             self._stopped(agent)
         finally:
             agent.close()
+        self._served(folder)
 
     def _at_boot(self) -> None:
         stage = self._stage
@@ -142,6 +147,27 @@ class Story:
         stage.check(self._open_nodes() == 9, "a running job would have lost its chip")
         stage.check(machine.driver(self._card) == "gve", "the network card was touched")
         stage.done("chips stay bound and open: restarting the agent never touches a running job")
+
+    def _served(self, folder: str) -> None:
+        stage, tree = self._stage, self._machine.tree
+        stage.scene("the metadata server tells what this host is part of")
+        with FakeMetadataServer({"tpu-env": _TPU_ENV}) as server:
+            stage.say("One like that of a cloud host is started, and then the agent once more:")
+            agent = Agent(stage, folder, metadata_host=server.host)
+            try:
+                agent.wait_for("READY=1", only=lambda line: "function_" not in line)
+                stage.command("env")
+                shown = stage.command("status", only=lambda line: "tpu-env" in line)
+                stage.check("tpu-env, v6e-8, worker 0" in shown, "the status does not name what the server said")
+                stage.say("Somebody makes it worker 3:")
+                begin = time.monotonic()
+                server.put("instance/attributes/tpu-env", _TPU_ENV.replace("'0'", "'3'"))
+                agent.wait_for("worker 3")
+                took_ms = (time.monotonic() - begin) * 1000
+                stage.check('TPU_WORKER_ID="3"' in (tree.text(_TPU_ENV_FILE) or ""), "the file was not written anew")
+                stage.done(f"in the file and in the status {took_ms:.0f} ms later")
+            finally:
+                agent.close()
 
     def _open_nodes(self) -> int:
         names = self._machine.host.names("/dev/vfio")

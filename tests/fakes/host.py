@@ -31,6 +31,10 @@ class FakeHost(Host):
             return Host().read(path, errors)  # the agent and the commands are real processes
         return super().read(path, errors)
 
+    def attribute(self, path: str) -> str | None:
+        """In the folder an attribute is a file like any other."""
+        return self.read(path)
+
     def stat(self, path: str, *, follow: bool = False) -> os.stat_result | None:
         """Nodes are shown as the character devices they stand for, also through /proc."""
         found = _DESCRIPTOR.fullmatch(path)

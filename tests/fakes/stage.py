@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import shutil
@@ -79,14 +80,17 @@ class Stage:
 class Agent:
     """The real agent as a child, with its log and what it tells systemd."""
 
-    def __init__(self, stage: Stage, folder: str) -> None:
+    def __init__(self, stage: Stage, folder: str, *, metadata_host: str = "") -> None:
         self._stage = stage
+        notify = f"{folder}/notify"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(notify)  # of an agent before this one
         self._selector = selectors.DefaultSelector()
         self._notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._notifications.bind(f"{folder}/notify")
+        self._notifications.bind(notify)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes", stage.root, "run"],
-            cwd=REPOSITORY, env={**os.environ, "NOTIFY_SOCKET": f"{folder}/notify"},
+            cwd=REPOSITORY, env={**os.environ, "NOTIFY_SOCKET": notify, "GCE_METADATA_HOST": metadata_host},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert self._child.stderr
@@ -94,13 +98,13 @@ class Agent:
         self._selector.register(self._child.stderr, selectors.EVENT_READ)
         self._left = b""
 
-    def wait_for(self, text: str) -> None:
-        """Show the agent's lines up to one with this text in it."""
+    def wait_for(self, text: str, *, only: Callable[[str], bool] = lambda _: True) -> None:
+        """Show the agent's lines, or `only` some, up to one with this text in it."""
         end = time.monotonic() + LIMIT_S
         while self._selector.select(max(0.0, end - time.monotonic())):
             lines = list(self._read())
             self._stage.check(lines or self._child.poll() is None, f"the agent ended early, with {self._child.poll()}")
-            for line in lines:
+            for line in filter(only, lines):
                 self._stage.log(line)
             if any(text in line for line in lines):
                 return

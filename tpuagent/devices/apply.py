@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Sequence
+from itertools import takewhile
 
-from tpuagent.deadline import PatientChild
+from tpuagent.deadline import PatientChild, Write
 from tpuagent.devices import reasons, sysfs
 from tpuagent.devices.pci import Address
 from tpuagent.devices.steps import AwaitNode, Bind, LoadModule, SetAccess, SetOverride, SetParameter, Step, Unbind
@@ -33,6 +35,11 @@ class Hands:
         self._child = child
         self._limits = limits
 
+    def announce(self, steps: Sequence[Step]) -> None:
+        """Let the writes that these steps begin with be made now; `apply` then takes their results one by one."""
+        writes = takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps)
+        self._child.announce([_write_of(step) for step in writes])
+
     def apply(self, step: Step) -> None:
         """Carry out one step and verify it. Raises a TpuAgentError that says what the kernel answered."""
         try:
@@ -41,11 +48,10 @@ class Hands:
                     self._host.load_module(module)
                 case SetParameter():
                     self._set_parameter(step)
-                case SetOverride(address, driver):
-                    # "\n", not "": sysfs drops an empty write, and the override would stay.
-                    self._child.write(f"{sysfs.DEVICES}/{address}/driver_override", f"{driver or ''}\n")
-                case Unbind(address, driver):
-                    self._unbind(address, driver)
+                case SetOverride():
+                    self._child.write(*_write_of(step))
+                case Unbind():
+                    self._unbind(step)
                 case Bind():
                     self._bind(step)
                 case AwaitNode(address):
@@ -65,16 +71,16 @@ class Hands:
         if (now := self._host.read(path)) != step.value:
             raise ModuleUnavailable(str(step), f"it still reads {now}")
 
-    def _unbind(self, address: Address, driver: str) -> None:
+    def _unbind(self, step: Unbind) -> None:
         try:
-            self._child.write(f"{sysfs.DRIVERS}/{driver}/unbind", str(address))
+            self._child.write(*_write_of(step))
         except OSError as fault:
-            if fault.errno not in GONE or sysfs.driver_of(self._host, address) == driver:
+            if fault.errno not in GONE or sysfs.driver_of(self._host, step.address) == step.driver:
                 raise  # otherwise somebody else unbound it first, which is what was wanted
 
     def _bind(self, step: Bind) -> None:
         try:
-            self._child.write(f"{sysfs.DRIVERS}/{step.driver}/bind", str(step.address))
+            self._child.write(*_write_of(step))
         except OSError as fault:
             if fault.errno != errno.EBUSY or sysfs.driver_of(self._host, step.address) != step.driver:
                 raise  # otherwise the kernel or somebody else bound it first
@@ -90,3 +96,17 @@ class Hands:
                     f"{paths[0] if paths else 'its node'} did not appear within {self._limits.node_s:g} s; see: dmesg",
                 )
             time.sleep(NODE_RETRY_S)
+
+
+def _write_of(step: Step) -> Write:
+    """What a step writes, and where."""
+    match step:
+        case SetOverride(address, driver):
+            # "\n", not "": sysfs drops an empty write, and the override would stay.
+            return f"{sysfs.DEVICES}/{address}/driver_override", f"{driver or ''}\n"
+        case Unbind(address, driver):
+            return f"{sysfs.DRIVERS}/{driver}/unbind", str(address)
+        case Bind(address, driver):
+            return f"{sysfs.DRIVERS}/{driver}/bind", str(address)
+        case _:
+            raise TypeError(step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tpuagent.deadline import PatientChild, reap
 from tpuagent.devices.apply import Limits
 from tpuagent.devices.pci import Address, Function
 from tpuagent.devices.policy import Policy
@@ -16,17 +17,29 @@ LOCK = "/run/tpu-agent/devices.lock"
 
 def look(host: Host, policy: Policy) -> Pass:
     """What is there, with the holders of each function as far as the caller may see them. Changes nothing."""
-    return Work(host, policy, Limits(), dry_run=True).finish(with_holders=True)
+    with PatientChild(host, Limits().write_s) as child:
+        return Work(host, policy, child, Limits(), dry_run=True).finish(with_holders=True)
 
 
-def keep(host: Host, policy: Policy, *, retry: bool = True, limits: Limits = Limits()) -> Pass:
+def keep(
+    host: Host,
+    policy: Policy,
+    *,
+    retry: bool = True,
+    limits: Limits = Limits(),
+    child: PatientChild | None = None,
+) -> Pass:
     """The daemon's pass: every function usable, but for those that an operator has released.
 
     Without `retry`, what failed at the last attempt is only looked at: undoing a failed attempt causes events, and an
-    attempt at each event would never end.
+    attempt at each event would never end. `child`: one that serves many passes, since to make one takes long.
     """
+    if child is None:
+        with PatientChild(host, limits.write_s) as own:
+            return keep(host, policy, retry=retry, limits=limits, child=own)
+    reap()
     with host.lock(LOCK, limits.lock_s):
-        work = Work(host, policy, limits)
+        work = Work(host, policy, child, limits)
         return work.bind([function for function in work.functions if work.wants(function, retry=retry)]).finish()
 
 
@@ -53,10 +66,11 @@ def _operate(
     dry_run: bool,
     limits: Limits,
 ) -> Pass:
-    if dry_run:
-        work = Work(host, policy, limits, dry_run=True)
-        return verb(work, work.choose(addresses)).finish(addresses)
-    host.require_root("change a function's driver")
-    with host.lock(LOCK, limits.lock_s):
-        work = Work(host, policy, limits)
-        return verb(work, work.choose(addresses)).finish(addresses)
+    with PatientChild(host, limits.write_s) as child:
+        if dry_run:
+            work = Work(host, policy, child, limits, dry_run=True)
+            return verb(work, work.choose(addresses)).finish(addresses)
+        host.require_root("change a function's driver")
+        with host.lock(LOCK, limits.lock_s):
+            work = Work(host, policy, child, limits)
+            return verb(work, work.choose(addresses)).finish(addresses)

@@ -38,7 +38,8 @@ def scan(host: Host, generations: Sequence[Generation]) -> list[Function]:
     vendors = {ids.vendor for ids in table}
     found = []
     for name in host.names(DEVICES):
-        if _number(host, name, "vendor") in vendors and (generation := table.get(_ids(host, name))):
+        vendor = _number(host, name, "vendor")
+        if vendor in vendors and (generation := table.get(_ids(host, name, vendor))):
             function = _look(host, name, generation, table)
             if function:
                 found.append(function)
@@ -55,7 +56,7 @@ def require_tpu(host: Host, address: Address, generations: Sequence[Generation])
     if ids in {generation.ids for generation in generations}:
         return
     hint = ""
-    if (host.read(f"{DEVICES}/{address}/class") or "").startswith(_ACCELERATOR_CLASS):
+    if (host.attribute(f"{DEVICES}/{address}/class") or "").startswith(_ACCELERATOR_CLASS):
         hint = "; if it is a newer TPU, add them to the configuration (devices.generations)"
     raise NotATpu(f"touch {address}", f"its ids {ids} are those of no known TPU generation{hint}")
 
@@ -63,7 +64,7 @@ def require_tpu(host: Host, address: Address, generations: Sequence[Generation])
 def _look(host: Host, name: str, generation: Generation, table: dict[Ids, Generation]) -> Function | None:
     folder = f"{DEVICES}/{name}"
     group = _base(host.link(f"{folder}/iommu_group"))
-    no_iommu = group is not None and host.read(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
+    no_iommu = group is not None and host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
     function = Function(
         address=parse_address(name),
         generation=generation,
@@ -72,9 +73,10 @@ def _look(host: Host, name: str, generation: Generation, table: dict[Ids, Genera
         no_iommu=no_iommu,
         neighbours=_neighbours(host, name, table) if group else (),
     )
-    nodes = nodes_of(host, name)
+    paths = ([function.group_node] if function.group_node else []) + _device_paths(host, name)
+    nodes = tuple(node for path in paths if (node := look_at_node(host, path)))
     # What vanished while it was looked at has no vendor any more.
-    if host.read(f"{folder}/vendor") is None:
+    if host.attribute(f"{folder}/vendor") is None:
         return None
     return replace(function, nodes=nodes)
 
@@ -84,7 +86,7 @@ def _neighbours(host: Host, name: str, table: dict[Ids, Generation]) -> tuple[Ne
     for other in host.names(f"{DEVICES}/{name}/iommu_group/devices"):
         if other == name:
             continue
-        device_class = host.read(f"{DEVICES}/{other}/class") or ""
+        device_class = host.attribute(f"{DEVICES}/{other}/class") or ""
         if device_class.startswith("0x06"):  # bridges pass transactions on and have no part in who may use the group
             continue
         driver = driver_of(host, other)
@@ -112,9 +114,12 @@ def node_paths(host: Host, address: Address | str) -> tuple[str, ...]:
     group = _base(host.link(f"{folder}/iommu_group"))
     if group is None:
         return ()
-    prefix = "noiommu-" if host.read(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP else ""
-    devices = (f"/dev/vfio/devices/{device}" for device in host.names(f"{folder}/vfio-dev"))
-    return (f"/dev/vfio/{prefix}{group}", *devices)
+    prefix = "noiommu-" if host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP else ""
+    return (f"/dev/vfio/{prefix}{group}", *_device_paths(host, address))
+
+
+def _device_paths(host: Host, address: Address | str) -> list[str]:
+    return [f"/dev/vfio/devices/{device}" for device in host.names(f"{DEVICES}/{address}/vfio-dev")]
 
 
 def nodes_of(host: Host, address: Address | str) -> tuple[Node, ...]:
@@ -140,7 +145,7 @@ def accel_nodes(host: Host) -> tuple[str, ...]:
     return tuple(
         f"/dev/{name}"
         for name in host.names("/sys/class/accel")
-        if host.read(f"/sys/class/accel/{name}/device/vendor") == f"0x{GOOGLE_VENDOR:04x}"
+        if host.attribute(f"/sys/class/accel/{name}/device/vendor") == f"0x{GOOGLE_VENDOR:04x}"
     )
 
 
@@ -152,7 +157,7 @@ def device_numbers(host: Host, function: Function) -> frozenset[int]:
         if host.link(f"{folder}/{kind}") is not None:  # driver, iommu_group, subsystem: other things' folders
             continue
         for name in host.names(f"{folder}/{kind}"):
-            major, _, minor = (host.read(f"{folder}/{kind}/{name}/dev") or "").partition(":")
+            major, _, minor = (host.attribute(f"{folder}/{kind}/{name}/dev") or "").partition(":")
             if major.isdecimal() and minor.isdecimal():
                 numbers.add(os.makedev(int(major), int(minor)))
     return frozenset(numbers)
@@ -166,7 +171,7 @@ def modules(host: Host) -> tuple[Module, ...]:
         # Of the others only the parameters matter, which a module that is not there has not.
         loaded = name in VFIO_MODULES and (host.exists(folder) or driver_is_there(host, name) or _built_in(host, name))
         values = (
-            (parameter, host.read(f"{folder}/parameters/{parameter}"))
+            (parameter, host.attribute(f"{folder}/parameters/{parameter}"))
             for parameter in (UNSAFE_INTERRUPTS, NO_IOMMU_MODE)
         )
         seen.append(Module(name, loaded, tuple((key, value) for key, value in values if value is not None)))
@@ -179,14 +184,16 @@ def _built_in(host: Host, name: str) -> bool:
     return any(line.replace("-", "_").endswith(wanted) for line in listed.splitlines())
 
 
-def _ids(host: Host, name: str) -> Ids:
-    return Ids(*(_number(host, name, key) for key in ("vendor", "device", "subsystem_vendor", "subsystem_device")))
+def _ids(host: Host, name: str, vendor: int | None = None) -> Ids:
+    """A function's ids; its vendor need not be read again when it is known."""
+    known = _number(host, name, "vendor") if vendor is None else vendor
+    return Ids(known, *(_number(host, name, key) for key in ("device", "subsystem_vendor", "subsystem_device")))
 
 
 def _number(host: Host, name: str, attribute: str) -> int:
     """A function's id; -1 when it has vanished or says nothing that is a number."""
     try:
-        return int(host.read(f"{DEVICES}/{name}/{attribute}") or "", 16)
+        return int(host.attribute(f"{DEVICES}/{name}/{attribute}") or "", 16)
     except ValueError:
         return -1
 

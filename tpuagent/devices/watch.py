@@ -10,6 +10,7 @@ from queue import Empty, Queue
 
 import structlog
 
+from tpuagent.deadline import PatientChild
 from tpuagent.devices.apply import Limits
 from tpuagent.devices.monitor import Monitor, MonitorLost
 from tpuagent.devices.policy import Policy
@@ -69,19 +70,20 @@ class DeviceWatch:
 
     def run(self) -> None:
         """Monitor first and then the first look, so that nothing happens unseen in between."""
-        while True:
-            if self._monitor is None:
-                self._listen()
-            self._pass()
-            if not self._wait():
-                break
+        with PatientChild(self._host, self._limits.write_s) as child:
+            while True:
+                if self._monitor is None:
+                    self._listen()
+                self._pass(child)
+                if not self._wait():
+                    break
         if self._monitor:
             self._monitor.close()
 
-    def _pass(self) -> None:
+    def _pass(self, child: PatientChild) -> None:
         retry = time.monotonic() >= self._retry_at
         try:
-            seen: Pass | TpuAgentError = keep(self._host, self._policy, retry=retry, limits=self._limits)
+            seen: Pass | TpuAgentError = keep(self._host, self._policy, retry=retry, limits=self._limits, child=child)
         except TpuAgentError as fault:
             seen = fault
         failed = isinstance(seen, TpuAgentError) or any(report.state == "failed" for report in seen.reports)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
@@ -28,16 +28,20 @@ from tpuagent.host import Host
 from tpuagent.values import replace
 
 RECORDS = "/run/tpu-agent/devices.json"
+# So many that what is told the child fits into its pipe, whatever it is doing.
+MOST_ANNOUNCED = 64
 NO_RECORD = Record()
 
 
 class Work:
     """A pass under way: what was seen at its start, what has been done, and what went wrong."""
 
-    def __init__(self, host: Host, policy: Policy, limits: Limits, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, host: Host, policy: Policy, child: PatientChild, limits: Limits, *, dry_run: bool = False
+    ) -> None:
         self._host = host
         self._policy = policy
-        self._limits = limits
+        self._hands = Hands(host, child, limits)
         self._dry_run = dry_run
         self._access, self._errors = _access(host, policy)
         self._remembered = parse_records(host.read(RECORDS))
@@ -87,34 +91,29 @@ class Work:
 
     def bind(self, functions: list[Function]) -> Work:
         """Make the functions usable."""
-        with PatientChild(self._host, self._limits.write_s) as child:
-            hands = Hands(self._host, child, self._limits)
-            if self.functions:  # on a host without a TPU no module is loaded and no parameter weakened
-                self._prepare_modules(hands)
-            plans = {function: plan_bind(function, self._policy, self._access) for function in functions}
-            self._find_holders(function for function, steps in plans.items() if _takes_away(steps))
-            for function, steps in plans.items():
-                if fault := obstacle(function, self._policy):
-                    self._faults[function.address] = fault
-                elif (missing := self._missing_module()) and any(isinstance(step, Bind) for step in steps):
-                    self._faults[function.address] = missing
-                else:
-                    self._bind_one(hands, function, steps)
-            if self.functions:
-                self._apply_shared(hands, plan_shared_nodes(sysfs.shared_nodes(self._host), self._access))
+        if self.functions:  # on a host without a TPU no module is loaded and no parameter weakened
+            self._prepare_modules()
+        plans = {function: plan_bind(function, self._policy, self._access) for function in functions}
+        self._find_holders(function for function, steps in plans.items() if _takes_away(steps))
+        missing = self._missing_module()
+        for function, steps in plans.items():
+            if fault := obstacle(function, self._policy):
+                self._faults[function.address] = fault
+            elif missing and any(isinstance(step, Bind) for step in steps):
+                self._faults[function.address] = missing
+            elif steps and function.driver and not function.bound:
+                self._remember(function, previous=function.driver)
+        self._carry_out(plans, f"bind {{}} to {VFIO_DRIVER}")
+        if self.functions:
+            self._apply_shared(plan_shared_nodes(sysfs.shared_nodes(self._host), self._access))
         return self
 
-    def _prepare_modules(self, hands: Hands) -> None:
+    def _prepare_modules(self) -> None:
         modules = sysfs.modules(self._host)
         if missing := plan_modules(modules):
-            self._apply_shared(hands, missing)
+            self._apply_shared(missing)
             modules = sysfs.modules(self._host)  # one brings others along
-        self._apply_shared(hands, plan_parameters(modules, self._policy, self._host.machine()))
-
-    def _bind_one(self, hands: Hands, function: Function, steps: tuple[Step, ...]) -> None:
-        if steps and function.driver and not function.bound:
-            self._remember(function, previous=function.driver)
-        self._carry_out(hands, function, steps, f"bind {function.address} to {VFIO_DRIVER}")
+        self._apply_shared(plan_parameters(modules, self._policy, self._host.machine()))
 
     def _missing_module(self) -> TpuAgentError | None:
         """Why no function can be bound; then none is taken from the driver that it has."""
@@ -123,18 +122,17 @@ class Work:
 
     def give_back(self, functions: list[Function]) -> Work:
         """Unbind for an operator: back to the previous driver, and left alone from now on."""
-        with PatientChild(self._host, self._limits.write_s) as child:
-            hands = Hands(self._host, child, self._limits)
-            self._find_holders(function for function in functions if function.bound)
-            for function in functions:
-                steps = plan_unbind(function, self.record(function).previous)
-                self._carry_out(hands, function, steps, f"unbind {function.address} from {VFIO_DRIVER}")
-                if function.release_pending and (pending := obstacle(function, self._policy)):
-                    self._faults[function.address] = pending
-                fault = self._faults.get(function.address)
-                # An unbind that waits in the kernel cannot be called back: what the operator wanted will come.
-                if fault is None or isinstance(fault, DeadlinePassed):
-                    self._remember(function, released=True)
+        self._find_holders(function for function in functions if function.bound)
+        for function in functions:
+            if function.release_pending and (pending := obstacle(function, self._policy)):
+                self._faults[function.address] = pending
+        plans = {function: plan_unbind(function, self.record(function).previous) for function in functions}
+        self._carry_out(plans, f"unbind {{}} from {VFIO_DRIVER}")
+        for function in functions:
+            fault = self._faults.get(function.address)
+            # An unbind that waits in the kernel cannot be called back: what the operator wanted will come.
+            if fault is None or isinstance(fault, DeadlinePassed):
+                self._remember(function, released=True)
         return self
 
     # Parts --------------------------------------------------------------------------------------------------------
@@ -158,44 +156,51 @@ class Work:
         if numbers:
             self._held.update(find_holders(self._host, numbers))
 
-    def _carry_out(self, hands: Hands, function: Function, steps: tuple[Step, ...], action: str) -> None:
-        """Take the steps in order. After a failed one the function is brought back to the driver it had."""
-        if _takes_away(steps) and (holders := self._held.get(function.address)):
-            named = ", ".join(map(str, holders))
-            self._faults[function.address] = InUse(
-                action, f"process {named} holds it; end that process first, or look with: tpuagent devices (EBUSY)"
-            )
+    def _carry_out(self, plans: Mapping[Function, tuple[Step, ...]], action: str) -> None:
+        """Take the steps of each function in order, unless it has a fault already or a process holds it."""
+        for function, steps in plans.items():
+            if _takes_away(steps) and (holders := self._held.get(function.address)):
+                named = ", ".join(map(str, holders))
+                why = f"process {named} holds it; end that process first, or look with: tpuagent devices (EBUSY)"
+                self._faults.setdefault(function.address, InUse(action.format(function.address), why))
+        chosen = {function: steps for function, steps in plans.items() if function.address not in self._faults}
+        if self._dry_run:
+            self._done.update({function.address: steps for function, steps in chosen.items()})
             return
-        if not steps or self._dry_run:
-            self._done[function.address] = steps
-            return
+        for steps in list(chosen.values())[:MOST_ANNOUNCED]:
+            self._hands.announce(steps)
+        for function, steps in chosen.items():
+            self._done[function.address] = self._take_steps(function, steps)
+
+    def _take_steps(self, function: Function, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The steps that were taken. After a failed one the function is brought back to the driver it had."""
         done: list[Step] = []
         try:
             for step in steps:
                 done.append(step)
-                hands.apply(step)
+                self._hands.apply(step)
         except TpuAgentError as fault:
-            self._faults[function.address] = self._roll_back(hands, function, done[:-1], fault)
-        self._done[function.address] = tuple(done)
+            self._faults[function.address] = self._roll_back(function, done[:-1], fault)
+        return tuple(done)
 
-    def _roll_back(self, hands: Hands, before: Function, done: list[Step], fault: TpuAgentError) -> TpuAgentError:
+    def _roll_back(self, before: Function, done: list[Step], fault: TpuAgentError) -> TpuAgentError:
         """Undo, and return the fault with what could not be undone."""
         if isinstance(fault, DeadlinePassed):  # the function's lock is taken: every further write would wait as well
             return fault
         try:
             for step in plan_rollback(before, done, self._access):
-                hands.apply(step)
+                self._hands.apply(step)
         except TpuAgentError as second:
             fault = type(fault)(fault.action, f"{fault.why}; and then could not {second.action}: {second.why}")
         return fault
 
-    def _apply_shared(self, hands: Hands, steps: tuple[Step, ...]) -> None:
+    def _apply_shared(self, steps: tuple[Step, ...]) -> None:
         for step in steps:
             self._steps.append(step)
             if self._dry_run:
                 continue
             try:
-                hands.apply(step)
+                self._hands.apply(step)
             except TpuAgentError as fault:
                 self._errors.append(fault)
 
