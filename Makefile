@@ -62,6 +62,7 @@ vm-shell: venv deb
 	$(bin)/python -m tests.vm.shell
 
 bench: venv deb
+	$(bin)/python -m bench.fetch
 	$(bin)/python -m bench
 
 clean:

@@ -124,7 +124,7 @@ def test_a_missing_key_without_a_default_has_a_code_of_its_own(tpuagent: Command
     assert tpuagent.out == b""
     assert tpuagent.err == (
         "tpuagent: cannot find instance/attributes/nothing: the metadata server has no such key;"
-        " list them with: tpuagent metadata /\n"
+        " list the keys there with: tpuagent metadata /\n"
     )
     assert len(server.seen) == 1
 
@@ -196,7 +196,7 @@ def test_a_key_is_a_path_below_the_type_and_nothing_else(
 
 def test_what_is_typed_need_not_be_text(server: FakeMetadataServer, machine: Machine) -> None:
     assert server
-    command = [sys.executable, "-m", "tests.fakes", machine.root, "metadata", b"\xff", b"\xfe"]
+    command: list[str | bytes] = [sys.executable, "-m", "tests.fakes", machine.root, "metadata", b"\xff", b"\xfe"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"\xfe\n")
     assert b"no such key" in done.stderr

@@ -237,7 +237,7 @@ _HOLD = f"""
 import subprocess, sys
 from tpuagent.host import Host
 with Host(sys.argv[1]).lock({LOCK!r}, 5):
-    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     print("locked", flush=True)
     sys.stdin.readline()
 print("released", flush=True)

@@ -24,10 +24,12 @@ _LAST_STANDARD_STREAM = 2
 _PLAIN_COLUMNS = 80
 # What a command's help ends with; the man page tells the whole story.
 _EXIT_CODES = """\
-exit codes: 0 done, or already so; 1 unexpected error; 2 usage; 10 no such function; 11 not a TPU, or excluded;
-12 in use; 13 no IOMMU group, or a shared one; 14 kernel module; 15 refused by the kernel; 16 device node;
-17 deadline passed; 18 partly done; 20 no such key; 21 metadata server unreachable; 22 its answer is unusable;
-77 not root, or sysfs is read-only; 78 configuration"""
+exit codes: 0 done, or already so; 1 unexpected error; 2 usage;
+10 no such function; 11 not a TPU, or excluded; 12 in use; 13 no IOMMU group,
+or a shared one; 14 kernel module; 15 refused by the kernel; 16 device node;
+17 deadline passed; 18 partly done; 20 no such key; 21 metadata server
+unreachable; 22 its answer is unusable; 77 not root, or sysfs is read-only;
+78 configuration"""
 
 
 def entry() -> None:
@@ -44,10 +46,12 @@ def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[
     try:
         # Given here and not as defaults: the verb's own default would overwrite what stands before the verb.
         parser = build_parser(argv[0] if argv and argv[0] in _VERBS else None)
-        arguments = parser.parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
-        code: int = arguments.command(arguments, host or Host())
-        if sys.stdout:
-            sys.stdout.flush()
+        try:
+            arguments = parser.parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
+            code: int = arguments.command(arguments, host or Host())
+        finally:  # also after --help, which ends by an exit
+            if sys.stdout:
+                sys.stdout.flush()
     except TpuAgentError as fault:
         print(f"tpuagent: {fault}", file=sys.stderr)
         return fault.exit_code

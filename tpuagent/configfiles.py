@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from tpuagent.errors import ConfigError
 
 TYPE_CHECKING = False
@@ -34,7 +36,9 @@ def _read(host: Host, path: str, *, must_exist: bool) -> str:
     try:
         text = host.read(path, errors="strict")
     except OSError as fault:
-        raise ConfigError(f"read {path}", fault.strerror or str(fault)) from None
+        hint = "; run it with sudo" if isinstance(fault, PermissionError) else ""
+        why = f"{(fault.strerror or str(fault)).lower()}{hint} ({errno.errorcode.get(fault.errno or 0, '?')})"
+        raise ConfigError(f"read {path}", why) from None
     except UnicodeDecodeError as fault:
         line = fault.object.count(b"\n", 0, fault.start) + 1
         raise ConfigError(f"read {path}", f"line {line}: it is not UTF-8") from None

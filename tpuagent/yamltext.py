@@ -25,6 +25,8 @@ def parse_settings(text: str, path: str, schema: Schema) -> Iterator[tuple[Key, 
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark
+        if "'\\t'" in (fault.problem or ""):
+            fault.context, fault.problem = None, "a tab stands here, and YAML is indented with spaces"
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ConfigError(f"read {path}", where + ", ".join(filter(None, (fault.context, fault.problem)))) from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as fault:
@@ -82,7 +84,7 @@ def _entries(place: _Place, node: Node) -> Iterator[tuple[str, Node, Node]]:
 
 def _items(place: _Place, node: Node, read: Reader) -> tuple[str, Any]:
     if not isinstance(node, SequenceNode):
-        raise place.fault(node, "a list is expected here, like [0000:00:04.0]")
+        raise place.fault(node, "a list is expected here, in brackets: [one, two]")
     pairs = [_scalar(place, item, read) for item in node.value]
     return "[" + ", ".join(typed for typed, _ in pairs) + "]", tuple(value for _, value in pairs)
 
@@ -99,5 +101,8 @@ def _scalar(place: _Place, node: Node, read: Reader) -> tuple[str, Any]:
 
 
 def _meant(name: str, schema: Mapping[str, Any]) -> str:
+    sections = [section for section, fields in schema.items() if isinstance(fields, Mapping) and name in fields]
+    if sections:
+        return f" here; it belongs below '{sections[0]}:', which may still be commented out"
     close = difflib.get_close_matches(name, schema, n=1)
     return f"; did you mean {close[0]}?" if close else f"; the keys here are: {', '.join(schema)}"

@@ -1,4 +1,4 @@
-"""The metadata server in a guest: installed as a unit, changed from outside; and what readers in the guest make of it."""
+"""The metadata server as a unit of a guest, changed from outside, and what readers there make of tpu-env."""
 
 from __future__ import annotations
 

@@ -55,7 +55,9 @@ def _policy(arguments: Namespace, host: Host) -> Policy:
 
 
 def _operate(arguments: Namespace, host: Host, verb: Callable[..., Pass], wanted: str) -> int:
-    if arguments.all == bool(arguments.address):
+    if arguments.all and arguments.address:
+        raise UsageError(f"{arguments.verb} functions", "name their addresses or say --all, not both")
+    if not arguments.all and not arguments.address:
         raise UsageError(
             f"{arguments.verb} functions", "name their addresses, or say --all; list them with: tpuagent devices"
         )
@@ -86,7 +88,7 @@ def _result(report: Report, wanted: str) -> str:
     if report.state != wanted:
         return f"{function.address} {report.state}: {report.reason}"
     if wanted == "ready":
-        return f"{function.address} is{done} bound to {function.driver}, users open {function.group_node}"
+        return f"{function.address} is{done} bound to {function.driver}, its node is {function.group_node}"
     return f"{function.address} is{done} released, its driver is {function.driver or 'none'}"
 
 

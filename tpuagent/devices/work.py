@@ -241,5 +241,8 @@ def _access(host: Host, policy: Policy) -> tuple[Access, list[TpuAgentError]]:
     gid = host.group_id(policy.group)
     if gid is not None:
         return policy.access(gid), []
-    fault = NodeFault("give nodes to their group", f"there is no group {policy.group} (devices.group); using root's")
-    return policy.access(0), [fault]
+    why = (
+        f"there is no group {policy.group} (devices.group), so they are root's;"
+        f" make it with: groupadd --system {policy.group}"
+    )
+    return policy.access(0), [NodeFault("give nodes to their group", why)]

@@ -121,7 +121,9 @@ def look_up(server: MetadataServer, key: str, kind: str = "attributes", *, recur
     if isinstance(answer, IsFolder):
         answer = server.get(f"{path}/", query)
     if isinstance(answer, NotDefined):
-        raise NoSuchKey(f"find {path}", "the metadata server has no such key; list them with: tpuagent metadata /")
+        listing = "/" if kind == "attributes" else f"/ '' {kind}"
+        why = f"the metadata server has no such key; list the keys there with: tpuagent metadata {listing}"
+        raise NoSuchKey(f"find {path}", why)
     if isinstance(answer, IsFolder):
         raise BadAnswer(f"get {path}", "the server sends from one folder to the next")
     return answer.body
