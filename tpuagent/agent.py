@@ -16,12 +16,12 @@ from tpuagent.devices.monitor import Monitor
 from tpuagent.devices.report import Pass, Report
 from tpuagent.devices.watch import PERIOD_S, DeviceWatch
 from tpuagent.errors import ConfigError, TpuAgentError
+from tpuagent.events import DevicesSeen, Event, MetadataSeen, ReloadAsked, StopAsked, WorkerDied
 from tpuagent.host import Host
 from tpuagent.metadata.refresh import open_server
 from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.watch import LONGEST_SILENCE_S, MetadataWatch
 from tpuagent.systemd import ServiceManager
-from tpuagent.values import dataclass
 from tpuagent.worker import Worker
 
 STOP_LIMIT_S = 5.0
@@ -31,41 +31,6 @@ METADATA_DEADLINE_S = LONGEST_SILENCE_S + 60.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class DevicesSeen:
-    """The device worker has made a pass, or could not."""
-
-    outcome: Pass | TpuAgentError
-
-
-@dataclass(frozen=True)
-class MetadataSeen:
-    """The metadata worker has looked at tpu-env or /etc/environment."""
-
-    seen: Seen
-
-
-@dataclass(frozen=True)
-class StopAsked:
-    """SIGTERM or SIGINT came."""
-
-
-@dataclass(frozen=True)
-class ReloadAsked:
-    """SIGHUP came."""
-
-
-@dataclass(frozen=True)
-class WorkerDied:
-    """A worker raised what it must not: the agent cannot go on without it."""
-
-    worker: str
-    fault: Exception
-
-
-Event = DevicesSeen | MetadataSeen | StopAsked | ReloadAsked | WorkerDied
 
 
 class Agent:

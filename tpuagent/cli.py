@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 
-from tpuagent import __version__
+from tpuagent.arguments import VERBS, build_parser
 from tpuagent.errors import TpuAgentError
 from tpuagent.host import Host
 
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
 NOT_RUNNING = 3
 _LAST_STANDARD_STREAM = 2
-_PLAIN_COLUMNS = 80
-# What a command's help ends with; the man page tells the whole story.
-_EXIT_CODES = """\
-exit codes: 0 done, or already so; 1 unexpected error; 2 usage;
-10 no such function; 11 not a TPU, or excluded; 12 in use; 13 no IOMMU group,
-or a shared one; 14 kernel module; 15 refused by the kernel; 16 device node;
-17 deadline passed; 18 partly done; 20 no such key; 21 metadata server
-unreachable; 22 its answer is unusable; 77 not root, or sysfs is read-only;
-78 configuration"""
 
 
 def entry() -> None:
@@ -45,10 +36,10 @@ def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[
     """Run one command and return its exit code. `host` and `open_monitor`: another machine than this one."""
     try:
         # Given here and not as defaults: the verb's own default would overwrite what stands before the verb.
-        parser = build_parser(argv[0] if argv and argv[0] in _VERBS else None)
+        parser = build_parser(argv[0] if argv and argv[0] in VERBS else None)
         try:
             arguments = parser.parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
-            code: int = arguments.command(arguments, host or Host())
+            code: int = _COMMANDS[arguments.verb](arguments, host or Host())
         finally:  # also after --help, which ends by an exit
             if sys.stdout:
                 sys.stdout.flush()
@@ -149,122 +140,14 @@ def _environment(arguments: argparse.Namespace, host: Host) -> int:
     return metadata.environment(arguments, host)
 
 
-# What can be typed -----------------------------------------------------------------------------------------------
-
-
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The one description of the command line; help and completion come from it.
-
-    With `only`, for a command line that begins with this verb: the others are left out, because making them takes
-    longer than most commands.
-    """
-    common = argparse.ArgumentParser(add_help=False, formatter_class=_Formatter)
-    common.add_argument(
-        "--config",
-        metavar="FILE",
-        default=argparse.SUPPRESS,
-        help="read this file instead of /etc/tpu-agent/config.yaml and its config.d",
-    )
-    parser = argparse.ArgumentParser(
-        prog="tpuagent",
-        description="Make the TPU chips of this virtual machine usable, and keep them so.",
-        epilog="See tpuagent(8) for examples, files and exit codes.",
-        formatter_class=_Formatter,
-        parents=[common],
-    )
-    parser.add_argument("--version", action="version", version=f"tpuagent {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, prog="tpuagent")
-    for name, (command, help_, more, add_arguments) in _VERBS.items() if only is None else [(only, _VERBS[only])]:
-        verb = verbs.add_parser(
-            name,
-            help=help_,
-            description=f"{help_[0].upper()}{help_[1:]}.{more}",
-            epilog=_EXIT_CODES,
-            formatter_class=_Formatter,
-            parents=[common],
-        )
-        verb.set_defaults(command=command)
-        add_arguments(verb)
-    return parser
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal. The original imports shutil to find that out, at every argument that is added."""
-
-    def __init__(self, prog: str) -> None:
-        try:
-            columns = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
-        except (OSError, ValueError):
-            columns = _PLAIN_COLUMNS
-        super().__init__(prog, width=columns - 2)
-
-
-def _add_json(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_functions(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("address", nargs="*", metavar="ADDRESS", help="like 0000:00:04.0 or 00:04.0")
-    verb.add_argument("--all", action="store_true", help="every TPU function of the host")
-    verb.add_argument("--dry-run", action="store_true", help="print the steps and take none; needs no root")
-    _add_json(verb)
-
-
-def _add_key(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("key", metavar="KEY", help="below instance/TYPE; / lists the keys")
-    verb.add_argument("default", metavar="DEFAULT", nargs="?", help="what to print when there is no such key")
-    verb.add_argument(
-        "type", metavar="TYPE", nargs="?", default="attributes", help="folder below instance/, attributes if not given"
-    )
-    verb.add_argument("--recursive", action="store_true", help="everything below the key, as JSON")
-    _add_json(verb)
-
-
-def _add_what(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("what", nargs="?", choices=("show", "refresh", "path"), default="show", help="show if not given")
-
-
-def _add_dry_run(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--dry-run", action="store_true", help="show the difference and change nothing; needs no root")
-
-
-def _add_debug(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--debug", action="store_true", help="log every event as well")
-
-
-_METADATA_MORE = """
-
-Without a DEFAULT, a key that is not defined is an error. For example:
-  tpuagent metadata tpu-env
-  tpuagent metadata accelerator-type none
-  tpuagent metadata zone '' /"""
-_STATUS_MORE = " Exits with 0 when it is ready,\n1 when it is degraded or starting, 3 when no agent runs."
-_BIND_MORE = """
-
-A function that is already right is not touched; one that a process holds is
-refused. For example:
-  tpuagent bind 0000:00:04.0
-  tpuagent bind --all --dry-run"""
-_UNBIND_MORE = """
-
-The agent leaves the functions released until `tpuagent bind` or a reboot. For
-example:
-  tpuagent unbind 0000:00:04.0"""
-
-# Verb: what runs it, what it does, more of that for its help, and what adds its arguments.
-_VERBS = {
-    "status": (_status, "tell what the running agent says of this host", _STATUS_MORE, _add_json),
-    "devices": (_devices, "list the TPU functions as they are now, and who holds them", "", _add_json),
-    "bind": (_bind, "bind functions to vfio-pci and open them to users", _BIND_MORE, _add_functions),
-    "unbind": (
-        _unbind,
-        "give functions back to their previous driver and leave them alone",
-        _UNBIND_MORE,
-        _add_functions,
-    ),
-    "metadata": (_metadata, "print what the metadata server says of this machine", _METADATA_MORE, _add_key),
-    "env": (_env, "show tpu-env, fetch it anew, or tell where it is", "", _add_what),
-    "environment": (_environment, "bring /etc/environment to what the configuration wants", "", _add_dry_run),
-    "config": (_config, "print the effective configuration and where each value comes from", "", _add_json),
-    "run": (_run, "run the agent; systemd does this as tpu-agent.service", "", _add_debug),
+_COMMANDS = {
+    "status": _status,
+    "devices": _devices,
+    "bind": _bind,
+    "unbind": _unbind,
+    "metadata": _metadata,
+    "env": _env,
+    "environment": _environment,
+    "config": _config,
+    "run": _run,
 }

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from contextlib import suppress
 
-from tpuagent.errors import DeadlinePassed, ModuleUnavailable, NotPermitted
+from tpuagent.errors import ModuleUnavailable, NotPermitted
+from tpuagent.filelock import FileLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOCK_RETRY_S = 0.02
-PAGE = 4096
+CHUNK = 65536
 MOST_LINKS = 40  # as the kernel has it
 MODPROBE_LIMIT_S = 60
 # What the kernel answers for something that went away between two looks: the file, the device behind it, the process.
@@ -47,40 +46,28 @@ class Host:
 
     def attribute(self, path: str) -> str | None:
         """As `read`, for an attribute of sysfs: it is one page at most, and whole in the first read."""
-        try:
-            descriptor = os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as fault:
-            if fault.errno in GONE:
-                return None
-            raise
-        try:
-            return os.read(descriptor, PAGE).decode("utf-8", "replace").rstrip()
-        except OSError as fault:
-            if fault.errno in GONE:
-                return None
-            raise
-        finally:
-            os.close(descriptor)
+        data = self._read(path, whole=False)
+        return None if data is None else data.decode("utf-8", "replace").rstrip()
 
     def read_bytes(self, path: str) -> bytes | None:
         """The file's bytes, all of them; None when it is not there (any more)."""
+        return self._read(path, whole=True)
+
+    def _read(self, path: str, *, whole: bool) -> bytes | None:
         try:
             descriptor = os.open(self.at(path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = part = os.read(descriptor, CHUNK)
+                while part and whole:
+                    part = os.read(descriptor, CHUNK)
+                    data += part
+                return data
+            finally:
+                os.close(descriptor)
         except OSError as fault:
             if fault.errno in GONE:
                 return None
             raise
-        try:
-            parts = []
-            while part := os.read(descriptor, 65536):
-                parts.append(part)
-        except OSError as fault:
-            if fault.errno in GONE:
-                return None
-            raise
-        finally:
-            os.close(descriptor)
-        return b"".join(parts)
 
     def link(self, path: str) -> str | None:
         """Where a symbolic link points; None when there is none."""
@@ -254,44 +241,3 @@ class Host:
     def processes(self) -> Iterator[int]:
         """The ids of the processes that run now."""
         return (int(name) for name in self.names("/proc") if name.isdecimal())
-
-
-class FileLock:
-    """An exclusive lock on a file of root's. The kernel drops it when its holder ends, however it ends."""
-
-    def __init__(self, path: str, limit_s: float) -> None:
-        self._path = path
-        self._limit_s = limit_s
-        self._descriptor = -1
-
-    def __enter__(self) -> FileLock:
-        import fcntl
-
-        try:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            # 0600: anybody who may open the file may lock it, and could make the agent wait for ever.
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as fault:
-            raise NotPermitted(f"lock {self._path}", fault.strerror or str(fault)) from fault
-        end = time.monotonic() + self._limit_s
-        while True:
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
-                    os.close(self._descriptor)
-                    raise DeadlinePassed(
-                        f"lock {self._path}",
-                        f"process {holder or '?'} has held it for {self._limit_s:g} s and more;"
-                        f" look at it with: ps -fp {holder or '?'}",
-                    ) from None
-                time.sleep(LOCK_RETRY_S)
-        with suppress(OSError):  # who holds it is only for the message above; /run may be full
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)

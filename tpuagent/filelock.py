@@ -1,0 +1,52 @@
+"""How do two processes of the agent keep out of each other's way? A lock that its holder cannot leave behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+from tpuagent.errors import DeadlinePassed, NotPermitted
+
+LOCK_RETRY_S = 0.02
+
+
+class FileLock:
+    """An exclusive lock on a file of root's. The kernel drops it when its holder ends, however it ends."""
+
+    def __init__(self, path: str, limit_s: float) -> None:
+        self._path = path
+        self._limit_s = limit_s
+        self._descriptor = -1
+
+    def __enter__(self) -> FileLock:
+        import fcntl
+
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            # 0600: anybody who may open the file may lock it, and could make the agent wait for ever.
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as fault:
+            raise NotPermitted(f"lock {self._path}", fault.strerror or str(fault)) from fault
+        end = time.monotonic() + self._limit_s
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
+                    os.close(self._descriptor)
+                    raise DeadlinePassed(
+                        f"lock {self._path}",
+                        f"process {holder or '?'} has held it for {self._limit_s:g} s and more;"
+                        f" look at it with: ps -fp {holder or '?'}",
+                    ) from None
+                time.sleep(LOCK_RETRY_S)
+        with suppress(OSError):  # who holds it is only for the message above; /run may be full
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
