@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
@@ -93,10 +93,10 @@ class Work:
         """Make the functions usable."""
         if self.functions:  # on a host without a TPU no module is loaded and no parameter weakened
             self._prepare_modules()
-        plans = {function: plan_bind(function, self._policy, self._access) for function in functions}
-        self._find_holders(function for function, steps in plans.items() if _takes_away(steps))
+        plans = [(function, plan_bind(function, self._policy, self._access)) for function in functions]
+        self._find_holders(function for function, steps in plans if _takes_away(steps))
         missing = self._missing_module()
-        for function, steps in plans.items():
+        for function, steps in plans:
             if fault := obstacle(function, self._policy):
                 self._faults[function.address] = fault
             elif missing and any(isinstance(step, Bind) for step in steps):
@@ -126,7 +126,7 @@ class Work:
         for function in functions:
             if function.release_pending and (pending := obstacle(function, self._policy)):
                 self._faults[function.address] = pending
-        plans = {function: plan_unbind(function, self.record(function).previous) for function in functions}
+        plans = [(function, plan_unbind(function, self.record(function).previous)) for function in functions]
         self._carry_out(plans, f"unbind {{}} from {VFIO_DRIVER}")
         for function in functions:
             fault = self._faults.get(function.address)
@@ -156,20 +156,20 @@ class Work:
         if numbers:
             self._held.update(find_holders(self._host, numbers))
 
-    def _carry_out(self, plans: Mapping[Function, tuple[Step, ...]], action: str) -> None:
+    def _carry_out(self, plans: Sequence[tuple[Function, tuple[Step, ...]]], action: str) -> None:
         """Take the steps of each function in order, unless it has a fault already or a process holds it."""
-        for function, steps in plans.items():
+        for function, steps in plans:
             if _takes_away(steps) and (holders := self._held.get(function.address)):
                 named = ", ".join(map(str, holders))
                 why = f"process {named} holds it; end that process first, or look with: tpuagent devices (EBUSY)"
                 self._faults.setdefault(function.address, InUse(action.format(function.address), why))
-        chosen = {function: steps for function, steps in plans.items() if function.address not in self._faults}
+        chosen = [(function, steps) for function, steps in plans if function.address not in self._faults]
         if self._dry_run:
-            self._done.update({function.address: steps for function, steps in chosen.items()})
+            self._done.update({function.address: steps for function, steps in chosen})
             return
-        for steps in list(chosen.values())[:MOST_ANNOUNCED]:
+        for _, steps in chosen[:MOST_ANNOUNCED]:
             self._hands.announce(steps)
-        for function, steps in chosen.items():
+        for function, steps in chosen:
             self._done[function.address] = self._take_steps(function, steps)
 
     def _take_steps(self, function: Function, steps: tuple[Step, ...]) -> tuple[Step, ...]:
