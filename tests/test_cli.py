@@ -498,9 +498,12 @@ def test_an_interrupt_while_the_kernel_waits_ends_the_command_and_not_the_wait(m
         stdout=subprocess.PIPE,
         text=True,
     ) as command:
-        gate.wait_reached()
-        command.send_signal(signal.SIGINT)
-        out, err = command.communicate(timeout=4)
+        try:
+            gate.wait_reached()
+            command.send_signal(signal.SIGINT)
+            out, err = command.communicate(timeout=4)
+        finally:
+            command.kill()
     assert (command.returncode, out, err) == (130, "", "")
     with machine.host.lock(reconcile.LOCK, 1):
         assert machine.driver(address) is None

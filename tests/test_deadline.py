@@ -186,7 +186,7 @@ def test_the_same_child_object_goes_on_after_a_deadline(host: Host, stuck: Path,
 def test_the_waiting_child_holds_no_lock_of_ours(host: Host, stuck: Path) -> None:
     with host.lock("/lock", LIMIT_S), PatientChild(host, 0.05) as child, pytest.raises(DeadlinePassed):
         child.write(f"/{stuck.name}", "x")
-    with host.lock("/lock", 0):
+    with host.lock("/lock", LIMIT_S):  # as soon as the child has closed what it inherited; it waits for ever
         pass
 
 

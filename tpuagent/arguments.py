@@ -11,6 +11,9 @@ import os
 from tpuagent import __version__
 
 _PLAIN_COLUMNS = 80
+# argparse looks each of its words up in catalogues of translations, which imports locale and searches four folders a
+# word. There are none of them, nor of ours.
+argparse._ = str  # type: ignore[attr-defined]
 # What a command's help ends with; the man page tells the whole story.
 _EXIT_CODES = """\
 exit codes: 0 done, or already so; 1 unexpected error; 2 usage;

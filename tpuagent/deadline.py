@@ -83,13 +83,15 @@ class PatientChild:
         message = "\0".join(part for write in chain for part in write) + _END
         if not self._pid:
             self._start()
+        # Before the child is told: after a ^C in between, nobody must take it for idle and wait for its end.
+        self._under_way.extend(chain)
         try:
             os.write(self._requests, message.encode())
         except BrokenPipeError:  # somebody has killed it while it was idle
             self._leave_behind()
             self._start()
+            self._under_way.extend(chain)
             os.write(self._requests, message.encode())
-        self._under_way.extend(chain)
 
     def _receive(self, action: str) -> None:
         """Take the answers that are there, or wait for the next one."""

@@ -91,9 +91,13 @@ class Daemon:
 
         return self._wait_for(lambda: self.messages[since:], is_it, part).text.removeprefix("STATUS=")
 
-    def wait_log(self, *parts: str, since: int = 0) -> str:
+    def wait_log(self, *parts: str, since: int = 0, limit_s: float = LIMIT_S) -> str:
         """The first line of the log from number `since` on with all of this in it."""
-        return self._wait_for(lambda: self.log[since:], lambda line: all(part in line for part in parts), str(parts))
+
+        def is_it(line: str) -> bool:
+            return all(part in line for part in parts)
+
+        return self._wait_for(lambda: self.log[since:], is_it, str(parts), limit_s)
 
     def wait_ready(self) -> str:
         """Wait for READY and read the log up to there; the status line of that moment."""
@@ -104,8 +108,10 @@ class Daemon:
             "STATUS="
         )
 
-    def _wait_for(self, seen: Callable[[], list[Found]], is_it: Callable[[Found], bool], what: str) -> Found:
-        end = time.monotonic() + LIMIT_S
+    def _wait_for(
+        self, seen: Callable[[], list[Found]], is_it: Callable[[Found], bool], what: str, limit_s: float = LIMIT_S
+    ) -> Found:
+        end = time.monotonic() + limit_s
         while True:
             for one in seen():
                 if is_it(one):

@@ -29,6 +29,7 @@ MOST_RETRY_S = 600.0
 # The events of one rebind arrive within 25 ms; looking at each alone would cost a pass for each.
 QUIET_S = 0.005
 BURST_S = 0.02
+SILENCE_S = 1.0
 
 log = structlog.get_logger()
 
@@ -56,6 +57,7 @@ class DeviceWatch:
         self._wake, self._waker = os.pipe()
         self._monitor: Monitor | None = None
         self._retry_s = self._retry_at = 0.0
+        self._looked_at = 0.0
         self._stopped = False
 
     def follow(self, policy: Policy) -> None:
@@ -92,6 +94,7 @@ class DeviceWatch:
         elif retry:
             self._retry_s = min(2 * self._retry_s, MOST_RETRY_S) or FIRST_RETRY_S
             self._retry_at = time.monotonic() + self._retry_s
+        self._looked_at = time.monotonic()
         self._tell(seen)
 
     def _listen(self) -> None:
@@ -108,7 +111,8 @@ class DeviceWatch:
         due_at = time.monotonic() + due_s
         while self._poll(max(0.0, due_at - time.monotonic())):
             heard = self._drain()
-            burst_end = time.monotonic() + BURST_S
+            # The first event after a silence is acted on at once; what comes after it is gathered.
+            burst_end = time.monotonic() + BURST_S if time.monotonic() - self._looked_at < SILENCE_S else 0.0
             while heard and time.monotonic() < burst_end and self._poll(QUIET_S):
                 self._drain()
             if self._stopped:

@@ -138,8 +138,11 @@ class Work:
     # Parts --------------------------------------------------------------------------------------------------------
 
     def _remember(self, function: Function, **what: object) -> None:
-        self._records[function.address] = replace(self.record(function), **what)  # type: ignore[arg-type]
-        self._save()
+        before = self.record(function)
+        record = replace(before, **what)  # type: ignore[arg-type]
+        if record != before:
+            self._records[function.address] = record
+            self._save()
 
     def _save(self) -> None:
         """Before the next step and not at the end: an agent that is killed in mid-pass has told its successor."""
