@@ -21,7 +21,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  in the guest, before it has the address of
 DEVICES = "1 of 1 v6e functions ready"
 GOOD = f"{DEVICES}; tpu-env, v6e-8, worker 0"
 READY_WAIT_S = 30
-IMPORTS_S = 25  # until the agent has read its configuration, in the middle of an emulated boot
+IMPORTS_S = 80  # until the agent has read its configuration, in the middle of a boot that may be emulated
 OURS = {
     "CLOUDSDK_PYTHON": "/usr/bin/python3",
     "GCS_RESOLVE_REFRESH_SECS": "60",
