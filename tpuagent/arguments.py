@@ -39,6 +39,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         epilog="See tpuagent(8) for examples, files and exit codes.",
         formatter_class=_Formatter,
         parents=[common],
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tpuagent {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, prog="tpuagent")
@@ -50,6 +51,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             epilog=_EXIT_CODES,
             formatter_class=_Formatter,
             parents=[common],
+            allow_abbrev=False,
         )
         add_arguments(verb)
     return parser
