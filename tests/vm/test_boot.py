@@ -105,7 +105,7 @@ def test_a_kernel_without_the_module_is_named_and_the_agent_stays_up(boot: Boot,
     if distribution != BOOKWORM:
         pytest.skip("the same on every distribution, and a boot costs half a minute")
     guest = boot(Machine(("v6e",)), name="no-module")
-    guest.check("find /lib/modules -name 'vfio[-_]pci*' -delete; depmod")
+    guest.check("find /lib/modules -name 'vfio[-_]pci*' -delete; depmod", timeout_s=300)
     guest.reboot()
     await_ready(guest)
     assert show(guest, "ActiveState") == "active"

@@ -47,7 +47,11 @@ def test_a_function_that_another_driver_has_is_taken_over_and_can_be_given_back(
     address = guest.address(0)
     guest.check("modprobe pci-stub")
     journal = Journal(guest)
+    pid = show(guest, "MainPID")
+    guest.check(["kill", "-STOP", pid])  # or it would take the function back before the other driver can have it
     give_to(guest, address, "pci-stub")
+    assert driver(guest, address) == "pci-stub"
+    guest.check(["kill", "-CONT", pid])
     journal.wait_for(f"function_ready address={address}")
     assert driver(guest, address) == "vfio-pci"
     assert guest.check(["tpuagent", "unbind", address]).strip().endswith("its driver is pci-stub")
