@@ -110,11 +110,11 @@ def test_without_a_server_it_is_ready_in_bounded_time_and_degraded_until_the_ser
     machine.tree.put(configfiles.CONFIG_FILE, "tpu_env:\n  ready_wait_s: 1\n")
     began = time.monotonic()
     daemon = start(machine)
-    summary = daemon.wait_ready()
+    assert daemon.wait_ready().startswith(f"{DEVICES}; no tpu-env: ")
     assert 1 <= daemon.wait_message("READY=1").at_s - began < AT_ONCE_S
     host, port = no_server.getsockname()
     why = f"no tpu-env: cannot reach the metadata server: {host}:{port}: connection refused"
-    assert summary == f"{DEVICES}; {why}"
+    assert daemon.wait_status(why) == f"{DEVICES}; {why}"  # before READY, but on a busy machine
     assert cli.main(["status"], host=machine.host) == 1
     assert capsys.readouterr().out.startswith(f"degraded: {DEVICES}; {why}\n")
     no_server.close()
@@ -150,6 +150,7 @@ def test_without_the_attribute_it_is_ready_at_once_and_says_so(
     server.put(KEY, TPU_ENV)
     daemon.signal(signal.SIGHUP)
     daemon.wait_status(GOOD)
+    daemon.wait_log("tpu_env_written")  # the status may come first
     assert len([line for line in daemon.log if "tpu_env_" in line]) == 2, "once, and not at each look"
 
 
