@@ -90,6 +90,8 @@ class Hands:
     def _await_node(self, address: Address) -> None:
         end = time.monotonic() + self._limits.node_s
         while not (paths := sysfs.node_paths(self._host, address)) or not sysfs.look_at_node(self._host, paths[0]):
+            if sysfs.driver_of(self._host, address) is None:
+                return  # somebody is unbinding it: the node goes before the driver does, and the event is to come
             if time.monotonic() >= end:
                 raise NodeFault(
                     f"open {address} to users",
