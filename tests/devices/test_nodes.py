@@ -8,7 +8,11 @@ import pytest
 
 from tests.devices import passes
 from tests.fakes.machine import Machine
+from tpuagent.deadline import PatientChild
+from tpuagent.devices.apply import Hands
+from tpuagent.devices.pci import parse_address
 from tpuagent.devices.policy import Policy
+from tpuagent.devices.steps import AwaitNode
 from tpuagent.errors import NodeFault
 
 
@@ -97,6 +101,16 @@ def test_a_node_that_is_missing_although_the_function_is_bound_is_a_failure(mach
     outcome = passes.keep(machine, limits=passes.SHORT)
     assert passes.states(outcome) == {function: "failed"}
     assert node in passes.error_of(outcome, function)
+
+
+def test_the_node_of_a_function_that_somebody_is_unbinding_is_not_waited_for(machine: Machine) -> None:
+    function = machine.add_function("v6e")
+    passes.keep(machine)
+    machine.host.write_attribute("/sys/bus/pci/drivers/vfio-pci/unbind", function)
+    with PatientChild(machine.host, passes.SHORT.write_s) as child:
+        # Without a NodeFault at the limit: the node goes before the driver does, and the event is to come.
+        Hands(machine.host, child, passes.SHORT).apply(AwaitNode(parse_address(function)))
+    assert passes.all_ready(passes.keep(machine))
 
 
 def test_sysfs_that_is_read_only_is_told_as_such(machine: Machine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -61,8 +60,7 @@ def launch(root: Path, image: BootImage, machine: Machine, run: Path, console: s
         pairs = [text for name, path in files.items() for text in (str(path.resolve()), name)]
         seen = {name: f"/images/{name}" for name in files}
         places = Places(seen["kernel"], seen["initrd"], seen["root"], RUN, tuple(seen[name] for name in disks))
-        accelerator = os.environ.get("TPUAGENT_VM_ACCEL", "tcg")
-        qemu = render_arguments(machine, places, accelerator, console, *descriptors)
+        qemu = render_arguments(machine, places, console, *descriptors)
         enter = ["unshare", "--mount", "sh", "-euc", _ENTER, "sh", str(root), str(run), *pairs]
         ours = None if console == TO_TERMINAL else subprocess.DEVNULL
         process = children.start(

@@ -61,14 +61,12 @@ def function_device(identity: str, run: str, **where: str) -> Mapping[str, objec
     return {"driver": "vfio-user-pci", "id": identity, "socket": socket, **where}
 
 
-def render_arguments(
-    machine: Machine, places: Places, accelerator: str, console: str, runner_fd: int, qmp_fd: int
-) -> list[str]:
+def render_arguments(machine: Machine, places: Places, console: str, runner_fd: int, qmp_fd: int) -> list[str]:
     """QEMU's arguments. `console` is a chardev with id `console`; the two descriptors are connected sockets."""
     memory = f"{machine.memory_mib}M"
     arguments = [
         "-nodefaults", "-no-user-config", "-display", "none", "-cpu", "max,svm=off", "-smp", str(machine.processors),
-        "-accel", "tcg,thread=multi" if accelerator == "tcg" else accelerator,
+        "-accel", "tcg,thread=multi",
         # vfio-user needs memory that another process could map.
         "-m", memory, "-object", f"memory-backend-memfd,id=memory,size={memory},share=on",
         "-machine", "q35,kernel-irqchip=split,memory-backend=memory,sata=off,smbus=off,i8042=off",

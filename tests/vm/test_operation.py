@@ -14,7 +14,7 @@ from .channel import Running
 from .guest import Guest
 from .test_boot import ALL_READY
 
-HOLDER = Path(__file__).with_name("holder.py")
+HOLDER = Path(__file__).parents[1] / "contract/holder.py"
 # Messages to those who listen to udev. They are none of udev's, so the filter lets them pass and the reader drops them.
 FLOOD = """
 import socket
@@ -34,8 +34,8 @@ def _agent_is_up(guest: Guest) -> None:
 def workload(guest: Guest, address: str) -> Iterator[Running]:
     """A process that has a function open through VFIO, as a TPU program has."""
     guest.put(HOLDER, "/root/holder.py")
-    running = guest.start(["python3", "/root/holder.py", address])
-    running.wait_for("holding")
+    running = guest.start(["python3", "/root/holder.py", group_node(guest, address), address, "device"])
+    running.wait_for("held")
     try:
         yield running
     finally:
