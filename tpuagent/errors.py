@@ -107,3 +107,45 @@ class BadAnswer(TpuAgentError):
     """The metadata server's answer is genuine and cannot be used."""
 
     exit_code = 22
+
+
+class EngineUnavailable(TpuAgentError):
+    """No container engine answers: none is there, it does not run, it does not answer in time or breaks off."""
+
+    exit_code = 23
+
+
+class EngineRefused(TpuAgentError):
+    """The container engine answered with an error. `status` is its HTTP status, or 0 for an error inside a stream."""
+
+    exit_code = 24
+
+    def __init__(self, action: str, why: str, status: int = 0) -> None:
+        super().__init__(action, why)
+        self.status = status
+
+
+class NoSuchContainer(EngineRefused):
+    """There is no container of this name, or it is gone."""
+
+    exit_code = 25
+
+
+class NameTaken(EngineRefused):
+    """The engine has another container of this name."""
+
+
+class ImageUnknown(EngineRefused):
+    """The registry, or the engine, has no such image."""
+
+
+class ImageDenied(EngineRefused):
+    """The registry does not give the image to whoever asked."""
+
+
+class BadCommand(EngineRefused):
+    """The container's command cannot be run: it is not in the image, or is no program (126 and 127)."""
+
+
+class NoSpace(EngineRefused):
+    """The engine has no space left on its disk."""

@@ -1,0 +1,1 @@
+"""vBar and telemetry run, and keep running: a wing of the agent."""
