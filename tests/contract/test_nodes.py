@@ -17,6 +17,7 @@ from tests.contract.kernel import (
     unbind,
     untouched,
 )
+from tpuagent.devices.sysfs import look_at_node
 
 
 def _found(kernel: Kernel, path: str) -> os.stat_result:
@@ -32,6 +33,24 @@ def test_a_bind_makes_a_node_for_the_group_that_only_root_may_open(kernel: Kerne
     assert stat.S_ISCHR(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert (found.st_uid, found.st_gid) == (0, 0)
+
+
+def test_a_node_stays_the_same_when_it_is_opened_to_users_and_is_another_after_a_rebind(
+    kernel: Kernel, function: str
+) -> None:
+    path = group_node(kernel.host, function)
+    take(kernel.host, function)
+    first = look_at_node(kernel.host, path)
+    kernel.host.set_access(path, 0o666, 0, 0)
+    opened = look_at_node(kernel.host, path)
+    assert first
+    assert opened
+    assert opened.made == first.made
+    assert unbind(kernel.host, function) == 0
+    assert bind(kernel.host, function) == 0
+    again = look_at_node(kernel.host, path)
+    assert again
+    assert again.made != first.made
 
 
 def test_the_number_of_the_node_is_in_sysfs_and_is_not_the_number_of_the_group(kernel: Kernel, function: str) -> None:

@@ -82,7 +82,7 @@ def look(place: str) -> os.stat_result | None:
     if record.since > time.monotonic():
         return None
     shown = (stat.S_IFCHR | record.mode, record.inode, found.st_dev, found.st_nlink, record.uid, record.gid, 0,
-             found.st_atime, found.st_mtime, found.st_ctime)  # fmt: skip
+             found.st_atime, record.since, found.st_ctime)  # fmt: skip
     return os.stat_result(shown, {"st_rdev": os.makedev(record.major, record.minor)})
 
 

@@ -96,11 +96,15 @@ class Access:
 
 @dataclass(frozen=True)
 class Node:
-    """A device node as it is: its path, its device number, and who may open it."""
+    """A device node as it is: its path, its device number, and who may open it.
+
+    `made` tells it from one that was there before under the same path: a rebind makes a new node.
+    """
 
     path: str
     number: int
     access: Access
+    made: str = ""
 
 
 @dataclass(frozen=True)
