@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuagent.configfiles import read_texts
+from tpuagent.containers import typed
+from tpuagent.containers.spec import BUILT_IN, Spec
+from tpuagent.containers.spec import Policy as ContainerPolicy
 from tpuagent.devices.pci import GENERATIONS, GOOGLE_VENDOR, NO_TPUS, Generation, parse_address, parse_ids
 from tpuagent.devices.policy import Policy as DevicePolicy
 from tpuagent.errors import ConfigError, UsageError
@@ -22,7 +25,7 @@ from tpuagent.metadata.policy import (
 )
 from tpuagent.metadata.policy import Policy as MetadataPolicy
 from tpuagent.schema import Field, Key, MapOf, Schema, Setting, read_account, read_auto_or_flag, read_flag, read_mode
-from tpuagent.values import dataclass
+from tpuagent.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tpuagent.host import Host
@@ -42,7 +45,37 @@ def _ids(typed: str, _: bool) -> object:
     return ids
 
 
+_WIDEST = 60  # a longer line's comment follows it wherever it ends
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
+_WANTED = tuple(((name,), value) for name, value in EnvironmentPolicy().wanted)
+_NONE: Mapping[Key, str] = {}
+_CONTAINER: Schema = {
+    "enabled": Field(read_flag, "true"),
+    "image": Field(typed.read_image, '""'),
+    "required": Field(read_flag, "false"),
+    "needs_devices": Field(read_flag, "false"),
+    "command": Field(typed.read_text, "[]", is_list=True),
+    "uid": Field(typed.read_text, '""'),
+    "gid": Field(typed.read_text, '""'),
+    "chroot": Field(typed.read_text, '""'),
+    "env": MapOf(Field(typed.read_value), _VARIABLE, "LOG_LEVEL"),
+    "mounts": Field(typed.read_mount, "[]", is_list=True),
+    "privileged": Field(read_flag, "false"),
+    "network": Field(typed.read_network, "bridge"),
+    "memory": Field(typed.read_memory, "off"),
+    "cpus": Field(typed.read_cpus, "off"),
+    "ulimits": MapOf(
+        Field(typed.read_ulimit), "|".join(typed.LIMITS), "memlock", defaults=((("memlock",), "unlimited"),)
+    ),
+    "log_max_size": Field(typed.read_log_size, "10m"),
+    "log_max_files": Field(typed.read_log_files, "3"),
+    "probe": Field(typed.read_probe, "off"),
+    "pull": Field(typed.read_pull, "missing"),
+    "stop_grace_s": Field(typed.read_grace_s, "10"),
+    "conflicts": Field(typed.read_unit_name, "[]", is_list=True),
+}
+# What a key sets where the two have different names.
+_FIELDS = {"log_max_size": "log_max_bytes", "probe": "probe_port"}
 SCHEMA: Schema = {
     "devices": {
         "mode": Field(read_mode, '"0666"'),
@@ -60,8 +93,15 @@ SCHEMA: Schema = {
         "second_path": Field(read_path_or_off, "off"),
         "aliases": Field(read_flag, "false"),
     },
-    "environment": MapOf(Field(read_value_or_null), _VARIABLE, "CLOUDSDK_PYTHON", defaults=EnvironmentPolicy().wanted),
+    "environment": MapOf(Field(read_value_or_null), _VARIABLE, "CLOUDSDK_PYTHON", defaults=_WANTED),
     "environment_force": Field(read_name, "[]", is_list=True),
+    "containers": MapOf(
+        _CONTAINER,
+        "[a-z0-9][a-z0-9-]{0,30}",
+        "vbar",
+        defaults=tuple(((spec.name, *key), text) for spec in BUILT_IN for key, text in typed.render_typed(spec)),
+    ),
+    "engine": {"socket": Field(typed.read_socket, "auto")},
 }
 
 
@@ -71,6 +111,7 @@ class Config:
 
     devices: DevicePolicy
     metadata: MetadataPolicy
+    containers: ContainerPolicy
     settings: Mapping[Key, Setting]
 
 
@@ -82,7 +123,7 @@ def load(host: Host, file: str | None = None) -> Config:
         from tpuagent.yamltext import parse_settings
 
         settings.update(parse_settings(text, path, SCHEMA))
-    return Config(_devices(settings), _metadata(settings), settings)
+    return Config(_devices(settings), _metadata(settings), _containers(settings), settings)
 
 
 # Putting together -------------------------------------------------------------------------------------------------
@@ -120,6 +161,29 @@ def _metadata(settings: Mapping[Key, Setting]) -> MetadataPolicy:
     )
 
 
+def _containers(settings: Mapping[Key, Setting]) -> ContainerPolicy:
+    specs = {spec.name: spec for spec in BUILT_IN}
+    for name in dict.fromkeys(key[1] for key in settings if key[0] == "containers"):
+        specs[name] = _spec(settings, specs.get(name, Spec(name)))
+    return ContainerPolicy(tuple(specs.values()), **_section(settings, "engine"))
+
+
+def _spec(settings: Mapping[Key, Setting], base: Spec) -> Spec:
+    """A container with what the configuration changes of it: maps entry by entry, everything else as a whole."""
+    path = ("containers", base.name)
+    plain = {_FIELDS.get(name, name): value for name, value in _section(settings, *path).items()}
+    for name, before in (("env", base.env), ("ulimits", base.ulimits)):
+        merged = {**dict(before), **_section(settings, *path, name)}
+        plain[name] = tuple((entry, value) for entry, value in merged.items() if value is not None)
+    spec = replace(base, **plain)
+    if spec.probe_port is not None and spec.network != "host":
+        keys = [(*path, "probe"), (*path, "network")]  # one of the two was typed
+        file, _, line = next(settings[key] for key in keys if key in settings).origin.rpartition(":")
+        why = "the probe looks at ports of the host, so it needs network: host"
+        raise ConfigError(f"read {file}", f"line {line}: containers.{base.name}.probe: {why}")
+    return spec
+
+
 # Showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -137,18 +201,26 @@ def explain(config: Config) -> list[Effective]:
     return list(_explain((), SCHEMA, config.settings))
 
 
-def _explain(key: Key, schema: Schema | Field | MapOf, settings: Mapping[Key, Setting]) -> Iterator[Effective]:
+def _explain(
+    key: Key, schema: Schema | Field | MapOf, settings: Mapping[Key, Setting], defaults: Mapping[Key, str] = _NONE
+) -> Iterator[Effective]:
+    """`defaults`: those of a map, by their keys below this one; they go before the fields' own."""
     if isinstance(schema, Field):
         setting = settings.get(key)
-        yield Effective(key, *((setting.typed, setting.origin) if setting else (schema.default, "default")))
+        default = defaults.get((), schema.default)
+        yield Effective(key, setting.typed, setting.origin) if setting else Effective(key, default, "default")
     elif isinstance(schema, MapOf):
-        added = [full[-1] for full in settings if full[:-1] == key]
-        defaults = dict(schema.defaults)
-        for name in dict.fromkeys((*defaults, *added)):
-            yield from _explain((*key, name), Field(schema.field.read, defaults.get(name, "")), settings)
+        known = {**dict(schema.defaults), **defaults}
+        added = [full[len(key)] for full in settings if full[: len(key)] == key]
+        for name in dict.fromkeys((*(below[0] for below in known), *added)):
+            yield from _explain((*key, name), schema.below, settings, _below(known, name))
     else:
         for name, below in schema.items():
-            yield from _explain((*key, name), below, settings)
+            yield from _explain((*key, name), below, settings, _below(defaults, name))
+
+
+def _below(defaults: Mapping[Key, str], name: str) -> dict[Key, str]:
+    return {key[1:]: typed for key, typed in defaults.items() if key[0] == name}
 
 
 def render(shown: list[Effective]) -> str:
@@ -161,5 +233,5 @@ def render(shown: list[Effective]) -> str:
                 lines.append(("  " * depth + name + ":", ""))
         path = effective.key
         lines.append(("  " * (len(path) - 1) + f"{path[-1]}: {effective.typed}", effective.origin))
-    width = max(len(line) for line, _ in lines)
+    width = max(len(line) for line, _ in lines if len(line) <= _WIDEST)
     return "\n".join(f"{line.ljust(width)}  # {origin}" if origin else line for line, origin in lines)

@@ -38,15 +38,16 @@ class Field:
 
 @dataclass(frozen=True)
 class MapOf:
-    """Names of the writer's own choice, each with such a value.
+    """Names of the writer's own choice, each with such a value, or with such a section.
 
-    `name` is the pattern of a good name, and `example` one of them. `defaults` are there without being set.
+    `name` is the pattern of a good name, and `example` one of them. `defaults` are there without being set: the key
+    below the map, and the value as it would be typed.
     """
 
-    field: Field
+    below: Field | Schema
     name: str
     example: str
-    defaults: tuple[tuple[str, str], ...] = ()
+    defaults: tuple[tuple[Key, str], ...] = ()
 
 
 Schema = Mapping[str, "Schema | Field | MapOf"]

@@ -56,7 +56,7 @@ def _walk(place: _Place, node: Node, schema: Any) -> Iterator[tuple[Key, Setting
             if isinstance(schema, MapOf):
                 if not re.fullmatch(schema.name, name):
                     raise place.below(name).fault(key_node, f"is not a name; one looks like {schema.example}")
-                below: Any = schema.field
+                below: Any = schema.below
             else:
                 below = schema.get(name)
             if below is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuagent import config, errors
+from tpuagent.containers.spec import Policy as ContainerPolicy
 from tpuagent.devices.policy import Policy
 from tpuagent.host import Host
 from tpuagent.metadata.policy import Policy as MetadataPolicy
@@ -78,7 +79,7 @@ def test_the_shipped_configuration_changes_nothing(tmp_path: Path) -> None:
     installed = tmp_path / "etc/tpu-agent/config.yaml"
     installed.parent.mkdir(parents=True)
     shutil.copy(SHIPPED_CONFIG, installed)
-    assert config.load(Host(str(tmp_path))) == config.Config(Policy(), MetadataPolicy(), {})
+    assert config.load(Host(str(tmp_path))) == config.Config(Policy(), MetadataPolicy(), ContainerPolicy(), {})
 
 
 def test_the_shipped_configuration_shows_every_key_with_its_default(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_the_shipped_configuration_shows_every_key_with_its_default(tmp_path: Pa
     shown = tmp_path / "shown.yaml"
     shown.write_text(text)
     read = config.load(Host("/"), str(shown))
-    assert (read.devices, read.metadata) == (Policy(), MetadataPolicy())
+    assert (read.devices, read.metadata, read.containers) == (Policy(), MetadataPolicy(), ContainerPolicy())
     keys = [one.key for one in config.explain(read)]
     assert [key for key in keys if key[-1] not in text] == []
     assert {one.origin for one in config.explain(read)} != {"default"}
