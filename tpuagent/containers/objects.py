@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import calendar
+import re
+import time
+
 from tpuagent.values import dataclass
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,11 @@ class Container:
         """A label's value; empty when it has no such label."""
         return dict(self.labels).get(name, "")
 
+    @property
+    def ran_s(self) -> float:
+        """How long it ran, the last time that it did; 0 when that is not known."""
+        return max(0.0, _seconds(self.finished_at) - _seconds(self.started_at))
+
 
 @dataclass(frozen=True)
 class Image:
@@ -58,3 +69,14 @@ class EngineEvent:
     id: str
     name: str
     exit_code: int | None = None
+
+
+def _seconds(text: str) -> float:
+    """An RFC 3339 time as seconds of the epoch; 0 when it is none."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return 0.0
+    whole, fraction, sign, hours, minutes = found.groups()
+    seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(fraction or 0)
+    offset = (int(hours) * 3600 + int(minutes) * 60) if sign else 0
+    return seconds + offset if sign == "-" else seconds - offset
