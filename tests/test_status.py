@@ -129,7 +129,7 @@ def test_a_function_without_driver_group_and_node_has_null_for_them() -> None:
 
 def test_the_document_says_its_schema_and_who_wrote_it() -> None:
     document = of(ready(4))
-    assert set(document) == {"schema", "version", "state", "summary", "devices", "tpu_env", "agent"}
+    assert set(document) == {"schema", "version", "state", "summary", "devices", "tpu_env", "containers", "agent"}
     assert document["schema"] == 1
     assert document["version"] == __version__
     assert document["agent"] == {"pid": 4711, "started_ticks": "12345"}

@@ -7,22 +7,38 @@ import signal
 import time
 from collections.abc import Callable
 from queue import Empty, Queue
+from typing import TYPE_CHECKING
 
 import structlog
 
 from tpuagent import __version__, status
 from tpuagent.config import Config, load
+from tpuagent.containers.spec import ContainerSeen, Devices
 from tpuagent.devices.monitor import Monitor
 from tpuagent.devices.report import Pass, Report
 from tpuagent.devices.watch import PERIOD_S, DeviceWatch
 from tpuagent.errors import ConfigError, TpuAgentError
-from tpuagent.events import DevicesSeen, Event, MetadataSeen, ReloadAsked, StopAsked, WorkerDied
+from tpuagent.events import (
+    ContainersSeen,
+    DevicesSeen,
+    Event,
+    MetadataSeen,
+    ReloadAsked,
+    StopAsked,
+    WorkerDied,
+    WorkerNeeded,
+)
 from tpuagent.host import Host
+from tpuagent.metadata.account import ServiceAccount
 from tpuagent.metadata.refresh import open_server
-from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
+from tpuagent.metadata.seen import EnvironmentSeen, PlaceSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.watch import LONGEST_SILENCE_S, MetadataWatch
 from tpuagent.systemd import ServiceManager
 from tpuagent.worker import Worker
+
+if TYPE_CHECKING:
+    from tpuagent.containers.fleet import Fleet
+    from tpuagent.containers.supervisor import Supervisor
 
 STOP_LIMIT_S = 5.0
 # A pass over eight functions that all wait for their deadlines, twice, after the longest wait for the next pass.
@@ -48,10 +64,16 @@ class Agent:
         self._metadata = MetadataWatch(
             host, self._config.metadata, open_server(), lambda seen: tell(MetadataSeen(seen))
         )
-        self._device_worker = Worker("devices", self._devices.run, self._devices.stop, DEVICES_DEADLINE_S)
-        self._metadata_worker = Worker("metadata", self._metadata.run, self._metadata.stop, METADATA_DEADLINE_S)
+        self._fleet: Fleet | None = None
+        self._workers = {
+            "devices": Worker("devices", self._devices.run, self._devices.stop, DEVICES_DEADLINE_S),
+            "metadata": Worker("metadata", self._metadata.run, self._metadata.stop, METADATA_DEADLINE_S),
+            "signals": Worker("signals", self._await_signals, lambda: None, float("inf")),
+        }
         self._seen: Pass | None = None
         self._tpu_env: TpuEnvSeen | None = None
+        self._gke: bool | None = None
+        self._containers: dict[str, ContainerSeen] = {}
         self._troubles: dict[str, str] = {}
         self._published: status.Document = {}
         self._started_ticks = status.started_ticks(host, os.getpid())
@@ -64,18 +86,25 @@ class Agent:
         # Before any thread starts: they inherit the mask, and only the signals' worker takes the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._publish()
-        self._start(self._device_worker)
-        self._start(Worker("signals", self._await_signals, lambda: None, float("inf")))
+        self._start("devices")
+        self._start("signals")
         code = self._loop()
         self._manager.stopping()
-        for worker in (self._metadata_worker, self._device_worker):
-            worker.stop(STOP_LIMIT_S)
+        self._stop_workers()
         self._host.remove(status.STATUS_FILE)
         log.info("agent_stopped", code=code)
         return code
 
-    def _start(self, worker: Worker) -> None:
-        worker.start(lambda name, fault: self._inbox.put(WorkerDied(name, fault)))
+    def _start(self, name: str) -> None:
+        self._workers[name].start(lambda name, fault: self._inbox.put(WorkerDied(name, fault)))
+
+    def _stop_workers(self) -> None:
+        end = time.monotonic() + STOP_LIMIT_S
+        for worker in self._workers.values():
+            worker.ask_to_stop()
+        for name, worker in self._workers.items():
+            if name != "signals":  # that one ends with the process
+                worker.join(end - time.monotonic())
 
     def _await_signals(self) -> None:
         while True:
@@ -84,7 +113,7 @@ class Agent:
 
     def _loop(self) -> int:
         while True:
-            if not (self._device_worker.late or self._metadata_worker.late):
+            if not any(worker.late for worker in self._workers.values()):
                 self._manager.alive()
             try:
                 event = self._inbox.get(timeout=self._tick_s())
@@ -97,12 +126,8 @@ class Agent:
                 case WorkerDied(worker, fault):
                     log.error("worker_died", worker=worker, exc_type=type(fault).__name__, reason=str(fault))
                     return 1
-                case ReloadAsked():
-                    self._reload()
-                case DevicesSeen(outcome):
-                    self._take_devices(outcome)
-                case MetadataSeen(seen):
-                    self._take_metadata(seen)
+                case _:
+                    self._take(event)
             self._publish()
 
     def _tick_s(self) -> float | None:
@@ -111,6 +136,20 @@ class Agent:
         if self._starting and self._seen:
             limits.append(max(0.0, self._ready_bound - time.monotonic()))
         return min(limits, default=None)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case ReloadAsked():
+                self._reload()
+            case DevicesSeen(outcome):
+                self._take_devices(outcome)
+            case MetadataSeen(seen):
+                self._take_metadata(seen)
+            case ContainersSeen(container):
+                self._workers[_container_worker(container.name)].heard()
+                self._containers[container.name] = container
+            case WorkerNeeded(supervisor):
+                self._employ(supervisor)
 
     # Events -------------------------------------------------------------------------------------------------------
 
@@ -124,23 +163,59 @@ class Agent:
         log.info("configuration_loaded")
         self._devices.follow(self._config.devices)
         self._metadata.follow(self._config.metadata)
+        if self._fleet:
+            self._fleet.follow(self._config.containers)
+
+    def _open_fleet(self) -> Fleet:
+        from tpuagent.containers.fleet import Fleet
+
+        tell = self._inbox.put
+        fleet = Fleet(
+            self._host,
+            self._config.containers,
+            ServiceAccount(open_server),
+            lambda seen: tell(ContainersSeen(seen)),
+            lambda supervisor: tell(WorkerNeeded(supervisor)),
+        )
+        # It waits for as long as nothing happens.
+        self._workers["engine"] = Worker("engine", fleet.run, fleet.stop, float("inf"))
+        self._start("engine")
+        fleet.start()
+        return fleet
+
+    def _employ(self, supervisor: Supervisor) -> None:
+        name = _container_worker(supervisor.name)
+        self._workers[name] = Worker(name, supervisor.run, supervisor.stop, supervisor.longest_silence_s + 60.0)
+        self._start(name)
 
     def _take_devices(self, outcome: Pass | TpuAgentError) -> None:
-        self._device_worker.heard()
-        self._start(self._metadata_worker)  # not before the first pass: what it imports would delay that
+        self._workers["devices"].heard()
+        if self._fleet is None:  # not before the first pass: what they import would delay that
+            self._start("metadata")
+            self._fleet = self._open_fleet()
         if isinstance(outcome, TpuAgentError):
             self._trouble("pass", str(outcome))
             return
         self._trouble("pass", None)
         _log_changes(self._seen, outcome)
         self._seen = outcome
+        self._fleet.see_devices(_devices_for_containers(outcome))
 
     def _take_metadata(self, seen: Seen) -> None:
-        self._metadata_worker.heard()
-        if isinstance(seen, EnvironmentSeen):
-            self._trouble("environment", seen.error or None)
-        else:
-            self._tpu_env = seen
+        self._workers["metadata"].heard()
+        match seen:
+            case EnvironmentSeen():
+                self._trouble("environment", seen.error or None)
+            case PlaceSeen(gke):
+                self._settle_place(gke=gke)
+            case TpuEnvSeen():
+                self._tpu_env = seen
+
+    def _settle_place(self, *, gke: bool) -> None:
+        if gke != self._gke:
+            self._gke = gke
+            if self._fleet:  # it is there: the metadata worker starts with it
+                self._fleet.see_place(gke=gke)
 
     def _trouble(self, of: str, what: str | None) -> None:
         """Note or clear a fault of the agent's own work; logged when it changes."""
@@ -164,6 +239,7 @@ class Agent:
             self._seen,
             list(self._troubles.values()),
             tpu_env=self._tpu_env,
+            containers=self._containers_in_order(),
             starting=starting,
             pid=os.getpid(),
             started_ticks=self._started_ticks,
@@ -182,6 +258,23 @@ class Agent:
             self._ready = True
             self._manager.ready()
             log.info("agent_ready", state=document["state"], summary=document["summary"])
+            if self._gke is None:  # no answer in all that time: containers must not wait for one for ever
+                self._settle_place(gke=False)
+
+    def _containers_in_order(self) -> list[ContainerSeen]:
+        """As the configuration names them; those that no worker has told of yet are about to be started."""
+        expected = self._seen is not None and self._seen.has_tpus
+        for spec in self._config.containers.specs:
+            if spec.name not in self._containers:
+                state = "off" if spec.off else "starting"
+                self._containers[spec.name] = ContainerSeen(
+                    spec.name,
+                    state,
+                    image=spec.image,
+                    required=spec.required,
+                    expected=expected or not spec.needs_devices,
+                )
+        return list(self._containers.values())
 
     @property
     def _starting(self) -> bool:
@@ -194,6 +287,22 @@ class Agent:
             return False
         # Without a TPU there is nothing that tpu-env could tell something about.
         return self._seen.has_tpus and time.monotonic() < self._ready_bound
+
+
+def _container_worker(name: str) -> str:
+    return f"container {name}"
+
+
+def _devices_for_containers(seen: Pass) -> Devices:
+    """What one wing sees, in the terms of another."""
+    if not seen.reports:
+        nodes = frozenset(seen.accel_nodes)
+        return Devices(bool(nodes), "" if nodes else "this host has no TPU functions", nodes, expected=bool(nodes))
+    ready = [report.function for report in seen.reports if report.state == "ready"]
+    missing = sum(report.state not in ("ready", "released") for report in seen.reports)
+    reason = f"{missing or 'all'} of {len(seen.reports)} TPU functions are not usable"
+    nodes = frozenset(f"{node.path}={node.made}" for function in ready for node in function.nodes)
+    return Devices(bool(ready) and not missing, reason, nodes)
 
 
 def _log_changes(before: Pass | None, now: Pass) -> None:

@@ -20,7 +20,8 @@ exit codes: 0 done, or already so; 1 unexpected error; 2 usage;
 10 no such function; 11 not a TPU, or excluded; 12 in use; 13 no IOMMU group,
 or a shared one; 14 kernel module; 15 refused by the kernel; 16 device node;
 17 deadline passed; 18 partly done; 20 no such key; 21 metadata server
-unreachable; 22 its answer is unusable; 77 not root, or sysfs is read-only;
+unreachable; 22 its answer is unusable; 23 no container engine; 24 the engine
+refused; 25 no such container; 77 not root, or sysfs is read-only;
 78 configuration"""
 
 
@@ -97,6 +98,16 @@ def _add_dry_run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the difference and change nothing; needs no root")
 
 
+def _add_containers(verb: argparse.ArgumentParser) -> None:
+    actions = ("list", "restart", "stop", "logs", "remove")
+    verb.add_argument("action", nargs="?", choices=actions, default="list", help="list if not given")
+    verb.add_argument("name", nargs="?", metavar="NAME", help="of the container, like vbar; remove: all if not given")
+    verb.add_argument("--lines", type=int, metavar="N", help="logs: only the last N lines")
+    verb.add_argument("--follow", action="store_true", help="logs: go on until it ends, or until ^C")
+    verb.add_argument("--timestamps", action="store_true", help="logs: with the time of each line")
+    _add_json(verb)
+
+
 def _add_debug(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--debug", action="store_true", help="log every event as well")
 
@@ -107,6 +118,12 @@ Without a DEFAULT, a key that is not defined is an error. For example:
   tpuagent metadata tpu-env
   tpuagent metadata accelerator-type none
   tpuagent metadata zone '' /"""
+_CONTAINERS_MORE = """
+
+`stop` lasts until `restart` or the next boot. For example:
+  tpuagent containers
+  tpuagent containers restart vbar
+  tpuagent containers logs vbar --lines 50 --follow"""
 _STATUS_MORE = " Exits with 0 when it is ready,\n1 when it is degraded or starting, 3 when no agent runs."
 _BIND_MORE = """
 
@@ -133,6 +150,11 @@ VERBS = {
     "metadata": ("print what the metadata server says of this machine", _METADATA_MORE, _add_key),
     "env": ("show tpu-env, fetch it anew, or tell where it is", "", _add_what),
     "environment": ("bring /etc/environment to what the configuration wants", "", _add_dry_run),
+    "containers": (
+        "list the containers that the agent keeps running, or act on one",
+        _CONTAINERS_MORE,
+        _add_containers,
+    ),
     "config": ("print the effective configuration and where each value comes from", "", _add_json),
     "run": ("run the agent; systemd does this as tpu-agent.service", "", _add_debug),
 }

@@ -140,6 +140,12 @@ def _environment(arguments: argparse.Namespace, host: Host) -> int:
     return metadata.environment(arguments, host)
 
 
+def _containers(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import containers
+
+    return containers.containers(arguments, host)
+
+
 _COMMANDS = {
     "status": _status,
     "devices": _devices,
@@ -148,6 +154,7 @@ _COMMANDS = {
     "metadata": _metadata,
     "env": _env,
     "environment": _environment,
+    "containers": _containers,
     "config": _config,
     "run": _run,
 }

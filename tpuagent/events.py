@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tpuagent.containers.spec import ContainerSeen
 from tpuagent.devices.report import Pass
 from tpuagent.errors import TpuAgentError
 from tpuagent.metadata.seen import Seen
 from tpuagent.values import dataclass
+
+if TYPE_CHECKING:
+    from tpuagent.containers.supervisor import Supervisor
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,20 @@ class MetadataSeen:
     """The metadata worker has looked at tpu-env or /etc/environment."""
 
     seen: Seen
+
+
+@dataclass(frozen=True)
+class ContainersSeen:
+    """A container's worker has looked at it."""
+
+    seen: ContainerSeen
+
+
+@dataclass(frozen=True)
+class WorkerNeeded:
+    """A container has come that is to have a worker."""
+
+    supervisor: Supervisor
 
 
 @dataclass(frozen=True)
@@ -40,4 +60,4 @@ class WorkerDied:
     fault: Exception
 
 
-Event = DevicesSeen | MetadataSeen | StopAsked | ReloadAsked | WorkerDied
+Event = DevicesSeen | MetadataSeen | ContainersSeen | WorkerNeeded | StopAsked | ReloadAsked | WorkerDied

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from tpuagent.containers.spec import ContainerSeen
     from tpuagent.devices.pci import Generation
     from tpuagent.devices.report import Pass, Report
     from tpuagent.host import Host
@@ -23,6 +24,7 @@ SCHEMA = 1
 # proc_pid_stat(5): field 22, counted here from the one after the name.
 _STARTTIME = 19
 Document = dict[str, "Any"]
+_CONTAINER_COLUMNS = ("name", "state", "id", "started_at", "restarts", "memlock")
 _COLUMNS = ("address", "generation", "state", "driver", "group", "node", "mode")
 
 
@@ -51,6 +53,7 @@ def build_status(
     troubles: Sequence[str],
     *,
     tpu_env: TpuEnvSeen | None = None,
+    containers: Sequence[ContainerSeen] = (),
     starting: bool = False,
     pid: int,
     started_ticks: str,
@@ -64,7 +67,7 @@ def build_status(
     elif seen is None:
         state, summary = "degraded", "; ".join(("TPU functions not yet looked at", *troubles))
     else:
-        state, summary = _judge(seen, tpu_env, troubles, starting=starting)
+        state, summary = _judge(seen, tpu_env, containers, troubles, starting=starting)
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -72,7 +75,24 @@ def build_status(
         "summary": summary,
         "devices": [device_entry(report) for report in seen.reports] if seen else [],
         "tpu_env": _tpu_env_entry(tpu_env),
+        "containers": [container_entry(container) for container in containers],
         "agent": {"pid": pid, "started_ticks": started_ticks},
+    }
+
+
+def container_entry(seen: ContainerSeen) -> Document:
+    """One container for JSON; null for what is not known, or is not while it does not run."""
+    return {
+        "name": seen.name,
+        "state": seen.state,
+        "image": seen.image,
+        "digest": seen.digest or None,
+        "id": seen.id or None,
+        "started_at": seen.started_at or None,
+        "restarts": seen.restarts,
+        "reason": seen.reason,
+        "memlock": seen.memlock or None,
+        "required": seen.required,
     }
 
 
@@ -88,7 +108,14 @@ def _tpu_env_entry(tpu_env: TpuEnvSeen | None) -> Document:
     }
 
 
-def _judge(seen: Pass, tpu_env: TpuEnvSeen | None, troubles: Sequence[str], *, starting: bool) -> tuple[str, str]:
+def _judge(
+    seen: Pass,
+    tpu_env: TpuEnvSeen | None,
+    containers: Sequence[ContainerSeen],
+    troubles: Sequence[str],
+    *,
+    starting: bool,
+) -> tuple[str, str]:
     """State and summary. tpu-env counts where there are TPUs that it could tell something about."""
     faults = [*_problems(seen.reports), *troubles, *(str(error) for error in seen.errors)]
     told = []
@@ -101,6 +128,8 @@ def _judge(seen: Pass, tpu_env: TpuEnvSeen | None, troubles: Sequence[str], *, s
         told = [", ".join(filter(None, ("tpu-env", *facts)))]
     elif tpu_env:
         faults.append(_tpu_env_fault(tpu_env))
+    told += [f"{one.name} running" for one in containers if one.state == "running"]
+    faults += [f"{one.name} {one.state}" + (f": {one.reason}" if one.reason else "") for one in containers if one.fault]
     state = "starting" if starting else "degraded" if faults else "ready"
     return state, "; ".join((_counts(seen), *told, *faults))
 
@@ -176,17 +205,38 @@ def device_table(entries: Sequence[Mapping[str, Any]]) -> str:
     """The functions as a table; below each one that is not plainly ready, why and who holds it."""
     if not entries:
         return "no TPU functions on this host"
-    rows = [[name.upper() for name in _COLUMNS]]
-    rows += [[str(entry[name] or "-") for name in _COLUMNS] for entry in entries]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    shown = [lines[0]]
-    for entry, line in zip(entries, lines[1:], strict=True):
+    heading, *lines = _columns(_COLUMNS, entries)
+    shown = [heading]
+    for entry, line in zip(entries, lines, strict=True):
         shown.append(line)
         if entry["reason"]:
             shown.append(f"  {entry['reason']}")
         shown.extend(f"  held by process {holder['pid']} ({holder['command']})" for holder in entry["holders"])
     return "\n".join(shown)
+
+
+def container_table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """The containers as a table; below each one its image, and why it is not plainly running."""
+    short = [{**entry, "id": (entry["id"] or "")[:12]} for entry in entries]
+    heading, *lines = _columns(_CONTAINER_COLUMNS, short)
+    shown = [heading]
+    for entry, line in zip(entries, lines, strict=True):
+        shown.append(line)
+        if entry["state"] == "off":
+            continue
+        if entry["reason"]:
+            shown.append(f"  {entry['reason']}")
+        shown.append(f"  {entry['image']}")
+        if entry["digest"]:
+            shown.append(f"  {entry['digest']}")
+    return "\n".join(shown)
+
+
+def _columns(names: Sequence[str], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [[name.upper().replace("_", " ") for name in names]]
+    rows += [["-" if entry[name] in (None, "") else str(entry[name]) for name in names] for entry in entries]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def as_text(document: Document) -> str:
@@ -197,4 +247,6 @@ def as_text(document: Document) -> str:
     parts = [f"{document['state']}: {document['summary']}", agent, "tpu-env " + ", ".join(filter(None, facts))]
     if document["devices"]:
         parts.append(device_table(document["devices"]))
+    if document["containers"]:
+        parts.append(container_table(document["containers"]))
     return "\n".join(parts)

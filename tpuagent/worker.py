@@ -42,8 +42,12 @@ class Worker:
         """Whether it has not reported for too long."""
         return time.monotonic() >= self._due
 
-    def stop(self, limit_s: float) -> None:
-        """Ask it to end, and wait so long at most."""
+    def ask_to_stop(self) -> None:
+        """Let it end soon."""
         if self._thread:
             self._stop()
-            self._thread.join(limit_s)
+
+    def join(self, limit_s: float) -> None:
+        """Wait for its end, so long at most."""
+        if self._thread:
+            self._thread.join(max(0.0, limit_s))

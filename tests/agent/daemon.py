@@ -57,8 +57,14 @@ class Daemon:
         *arguments: str,
         watchdog_s: float | None = None,
         program: Sequence[str] = ("-m", "tests.fakes"),
+        containers: bool = False,
     ) -> Daemon:
-        """Start it, as the unit does. `program`: what Python runs, before the machine's folder and the arguments."""
+        """Start it, as the unit does. `program`: what Python runs, before the machine's folder and the arguments.
+
+        Without `containers` it has none to keep running, so that its status is about the rest.
+        """
+        if not containers:
+            machine.tree.put("/etc/tpu-agent/config.d/00-no-containers.yaml", "containers: {vbar: {enabled: false}}\n")
         folder = tempfile.mkdtemp()  # not in pytest's folder: the path of a socket is short
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

@@ -21,7 +21,7 @@ from tpuagent.host import Host
 from tpuagent.metadata.answers import Backoff, Limits
 from tpuagent.metadata.policy import EnvironmentPolicy, Policy, TpuEnvPolicy
 from tpuagent.metadata.refresh import KEY
-from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
+from tpuagent.metadata.seen import EnvironmentSeen, PlaceSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.server import MetadataServer
 from tpuagent.metadata.watch import MetadataWatch, Pace
 from tpuagent.values import replace
@@ -53,6 +53,12 @@ class Watching:
             if isinstance(seen, TpuEnvSeen) and seen.state in states:
                 return seen
 
+    def until_place(self) -> PlaceSeen:
+        """The next event that says what kind of host this is."""
+        while not isinstance(seen := self.told.get(timeout=SOON_S), PlaceSeen):
+            pass
+        return seen
+
     def text(self) -> str:
         """The file."""
         return (self.host.read_bytes(PATH) or b"").decode()
@@ -81,13 +87,14 @@ def test_a_change_is_in_the_file_within_a_second(server: FakeMetadataServer, hos
     with watching(host, server.host) as work:
         assert work.until("written").accelerator_type == "v6e-8"
         for number in range(3):
-            assert server.until_asked(2 + number)
+            assert server.until_asked(3 + number)  # the second request asks what kind of host it is
             began = time.monotonic()
             server.put(KEY, f"TPU_WORKER_ID: '{number}'\n")
             assert work.until("written").worker_id == str(number)
             assert time.monotonic() - began < 1
             assert work.text() == f'TPU_WORKER_ID="{number}"\n'
-    assert all("last_etag=" in path for path in server.seen[1:])
+    asked = [path for path in server.seen if KEY in path]
+    assert all("last_etag=" in path for path in asked[1:])
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -135,7 +142,7 @@ def test_a_server_that_comes_late_and_goes_and_comes_back_is_followed(server: Fa
     with watching(host, server.host) as work:
         assert work.until("unreachable", "written").state == "unreachable"
         assert work.until("written", "current").worker_id == "0"
-        assert server.until_asked(6)
+        assert server.until_asked(7)
         server.fail("503", "503")
         server.put(KEY, "TPU_WORKER_ID: '1'\n")  # ends the held request
         assert work.until("written").worker_id == "1"
@@ -257,3 +264,19 @@ def test_one_line_is_logged_when_the_server_goes_and_one_when_it_comes_back(
         "tpu_env_entry_left_out",
         "tpu_env_deleted",
     ], logged
+
+
+@pytest.mark.parametrize(("attributes", "gke"), [({}, False), ({"kube-env": "x"}, True), ({"kube-labels": "x"}, True)])
+def test_what_kind_of_host_it_is_is_told_once(host: Host, attributes: dict[str, str], gke: bool) -> None:
+    with FakeMetadataServer({"tpu-env": "TPU_WORKER_ID: '0'\n", **attributes}) as server:
+        with watching(host, server.host) as work:
+            assert work.until_place() == PlaceSeen(gke)
+            assert server.until_asked(3)
+            server.put(KEY, "TPU_WORKER_ID: '1'\n")
+            assert work.until("written").worker_id == "1"
+        assert [path for path in server.seen if KEY not in path] == ["/computeMetadata/v1/instance/attributes/"]
+
+
+def test_elsewhere_than_at_google_it_is_known_without_asking(host: Host) -> None:
+    with watching(host, expected=False) as work:
+        assert work.until_place() == PlaceSeen(gke=False)

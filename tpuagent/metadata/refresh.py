@@ -14,7 +14,9 @@ from tpuagent.metadata.server import MetadataServer
 from tpuagent.metadata.tpuenv import TpuEnv, parse_tpu_env, render_second, render_tpu_env, with_aliases
 from tpuagent.values import dataclass
 
-KEY = "instance/attributes/tpu-env"
+ATTRIBUTES = "instance/attributes/"
+KEY = f"{ATTRIBUTES}tpu-env"
+_GKE_ATTRIBUTES = frozenset({"kube-env", "kube-labels"})
 _ROOT_IDS = (0, 0)
 _SECOND_MODE = 0o644
 _DMI = ("/sys/class/dmi/id/product_name", "/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/bios_vendor")
@@ -34,6 +36,13 @@ def configured_host() -> str | None:
 def is_google(host: Host) -> bool:
     """Whether the firmware says that this is a virtual machine of Google's: only there a metadata server is to come."""
     return any((host.read(path) or "").startswith("Google") for path in _DMI)
+
+
+def is_gke(server: MetadataServer) -> bool:
+    """Whether this is a node of Google Kubernetes Engine. Raises ServerUnreachable, BadAnswer and Interrupted."""
+    answer = server.get(ATTRIBUTES)
+    names = answer.text("the list of attributes").split() if isinstance(answer, Found) else []
+    return not _GKE_ATTRIBUTES.isdisjoint(names)
 
 
 # tpu-env ----------------------------------------------------------------------------------------------------------

@@ -68,4 +68,11 @@ class EnvironmentSeen:
     error: str = ""
 
 
-Seen = TpuEnvSeen | EnvironmentSeen
+@dataclass(frozen=True)
+class PlaceSeen:
+    """What kind of host this is. `gke`: a node of Google Kubernetes Engine."""
+
+    gke: bool
+
+
+Seen = TpuEnvSeen | EnvironmentSeen | PlaceSeen

@@ -14,8 +14,8 @@ from tpuagent.host import Host
 from tpuagent.metadata.answers import Answer, Backoff, Found, Interrupted, next_delay_s
 from tpuagent.metadata.environment_file import keep_environment
 from tpuagent.metadata.policy import Policy
-from tpuagent.metadata.refresh import KEY, apply, configured_host, is_google
-from tpuagent.metadata.seen import EnvironmentSeen, Seen, TpuEnvSeen
+from tpuagent.metadata.refresh import KEY, apply, configured_host, is_gke, is_google
+from tpuagent.metadata.seen import EnvironmentSeen, PlaceSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.server import MetadataServer
 from tpuagent.metadata.tpuenv import TpuEnv
 from tpuagent.values import dataclass
@@ -74,6 +74,7 @@ class MetadataWatch:
         self._failures = self._idle = 0
         self._said: TpuEnvSeen | None = None
         self._lost = False
+        self._placed = False
 
     def follow(self, policy: Policy) -> None:
         """Let the next look, which comes at once, want something else. From any thread."""
@@ -111,7 +112,9 @@ class MetadataWatch:
             self._say(TpuEnvSeen("bad", self._policy.tpu_env.path, fault.why, self._content))
             return self._delay(self._pace.absent, 1)
         self._reached()
-        return self._take(answer, took_s=time.monotonic() - began)
+        delay_s = self._take(answer, took_s=time.monotonic() - began)
+        self._find_place()
+        return delay_s
 
     def _ask(self) -> Answer:
         if self._etag is None:
@@ -139,7 +142,21 @@ class MetadataWatch:
         self._tell(TpuEnvSeen("unreachable", self._policy.tpu_env.path, str(fault), self._content))
         return self._delay(self._pace.retry, self._failures)
 
+    def _find_place(self) -> None:
+        """What kind of host this is, once: a host does not become another one."""
+        if self._placed:
+            return
+        try:
+            gke = is_gke(self._server)
+        except (ServerUnreachable, BadAnswer):
+            return  # the next look asks again
+        self._placed = True
+        self._tell(PlaceSeen(gke))
+
     def _not_here(self) -> float:
+        if not self._placed:
+            self._placed = True
+            self._tell(PlaceSeen(gke=False))
         why = "this is no Google host; to look all the same, set GCE_METADATA_HOST for the service"
         self._say(TpuEnvSeen("not-google", self._policy.tpu_env.path, why))
         return float(self._pace.hang_s)
@@ -174,7 +191,7 @@ class MetadataWatch:
         except Empty:
             return True
 
-    def _say(self, seen: Seen) -> None:
+    def _say(self, seen: TpuEnvSeen | EnvironmentSeen) -> None:
         """Tell, and write a log line when it is not what was seen last."""
         self._tell(seen)
         if isinstance(seen, EnvironmentSeen):

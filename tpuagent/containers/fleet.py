@@ -1,0 +1,167 @@
+"""Which containers are kept, and by whom? Watches the engine, and has a supervisor for each container."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from tpuagent.containers.creation import NAME_LABEL, engine_name
+from tpuagent.containers.engine import Engine
+from tpuagent.containers.images import Account
+from tpuagent.containers.sockets import find_socket
+from tpuagent.containers.spec import ContainerSeen, Devices, Policy, Spec
+from tpuagent.containers.supervisor import Situation, Supervisor
+from tpuagent.errors import EngineUnavailable, TpuAgentError
+from tpuagent.host import Host
+from tpuagent.values import replace
+
+_DOCKER_PID = "/run/docker.pid"
+FIRST_RETRY_S, MOST_RETRY_S = 0.25, 2.0
+
+log = structlog.get_logger()
+
+
+class Fleet:
+    """All containers of the configuration, and those that the agent made by an earlier one.
+
+    `tell` gets what every supervisor sees. `hire` is given each new supervisor, to be run in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        policy: Policy,
+        account: Account,
+        tell: Callable[[ContainerSeen], None],
+        hire: Callable[[Supervisor], None],
+        open_engine: Callable[[str], Engine] = Engine,
+    ) -> None:
+        self._host = host
+        self._policy = policy
+        self._account = account
+        self._tell = tell
+        self._hire = hire
+        self._open_engine = open_engine
+        self._lock = threading.Lock()  # of what follows: the agent's loop and the engine's thread both change it
+        self._common = Situation(Spec(""))
+        self._supervisors: dict[str, Supervisor] = {}
+        self._specs = {spec.name: spec for spec in policy.specs}
+        self._stopped = threading.Event()
+        self._engine: Engine | None = None
+        self._told_by_pid = False
+
+    # What the agent says; from its loop ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Hire a supervisor for each container."""
+        with self._lock:
+            for name in self._specs:
+                self._ensure(name)
+
+    def follow(self, policy: Policy) -> None:
+        """Other containers, or the same ones otherwise. One that is configured no more is ended and removed."""
+        with self._lock:
+            moved = policy.socket != self._policy.socket
+            self._policy = policy
+            self._specs = {spec.name: spec for spec in policy.specs}
+            for name in (*self._specs, *self._supervisors):
+                self._ensure(name)
+            self._advise_all()
+        if moved and (engine := self._engine):
+            engine.interrupt()
+
+    def see_devices(self, devices: Devices) -> None:
+        """The TPU functions are this now."""
+        self._change(replace(self._common, devices=devices))
+
+    def see_place(self, *, gke: bool) -> None:
+        """Whether this is a node of Google Kubernetes Engine."""
+        self._change(replace(self._common, gke=gke))
+
+    def stop(self) -> None:
+        """Let `run` return at once, and every supervisor's too. Containers run on. From any thread."""
+        self._stopped.set()
+        if engine := self._engine:
+            engine.interrupt()
+
+    # The engine; in a thread of its own ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Watch the engine: whether it answers, and what it tells of containers."""
+        failures = 0
+        while not self._stopped.is_set():
+            met, why = self._watch()
+            failures = 0 if met else failures + 1
+            self._away(why)
+            self._stopped.wait(min(MOST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 8)))
+            if met:
+                self._await_return()
+
+    def _watch(self) -> tuple[bool, str]:
+        """Follow the engine's events to their end: whether it answered at all, and why they ended."""
+        met = False
+        try:
+            socket = find_socket(self._host, self._policy)
+            self._engine = engine = self._open_engine(self._host.at(socket))
+            with engine.events() as events:
+                info = engine.info()
+                met = True
+                self._told_by_pid = self._host.exists(_DOCKER_PID)
+                log.info("engine_found", engine=info.name, version=info.version, api=info.api, socket=socket)
+                self._change(replace(self._common, socket=self._host.at(socket), away=""))
+                self._adopt_strangers(engine)
+                for event in events:
+                    log.debug("engine_event", action=event.action, container=event.name)
+                    self._wake(event.name)
+        except EngineUnavailable as fault:
+            return met, fault.why
+        except TpuAgentError as fault:  # it answers, with errors
+            return met, str(fault)
+        return met, "its events have ended"
+
+    def _await_return(self) -> None:
+        """Docker that was stopped on purpose stays so: a connection to its socket would let systemd start it again."""
+        while self._told_by_pid and not self._host.exists(_DOCKER_PID) and not self._stopped.wait(FIRST_RETRY_S):
+            self._away("Docker has stopped; start it with: systemctl start docker")
+
+    def _away(self, why: str) -> None:
+        if self._common.socket is not None or self._common.away != why:
+            log.warning("engine_away", reason=why)
+            self._change(replace(self._common, socket=None, away=why))
+
+    def _adopt_strangers(self, engine: Engine) -> None:
+        """Containers of the agent's that no configuration names any more get a supervisor too, which removes them."""
+        for container in engine.containers(NAME_LABEL):
+            name = container.label(NAME_LABEL)
+            if container.name == engine_name(name):
+                with self._lock:
+                    self._ensure(name)
+
+    # Supervisors --------------------------------------------------------------------------------------------------
+
+    def _ensure(self, name: str) -> None:
+        if name not in self._supervisors:
+            self._supervisors[name] = Supervisor(
+                self._host, self._situation(name), self._account, self._tell, self._open_engine
+            )
+            self._hire(self._supervisors[name])
+
+    def _situation(self, name: str) -> Situation:
+        return replace(self._common, spec=self._specs.get(name, Spec(name)))
+
+    def _change(self, common: Situation) -> None:
+        with self._lock:
+            self._common = common
+            self._advise_all()
+
+    def _advise_all(self) -> None:
+        for name, supervisor in self._supervisors.items():
+            supervisor.follow(self._situation(name))
+
+    def _wake(self, container: str) -> None:
+        with self._lock:
+            for name, supervisor in self._supervisors.items():
+                if engine_name(name) == container:
+                    supervisor.follow(self._situation(name))

@@ -1,0 +1,279 @@
+"""How is one container kept running? Looks, decides, does, and tells: a worker's loop."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from queue import Empty, Queue
+
+import structlog
+
+from tpuagent.containers import lifecycle
+from tpuagent.containers.conflicts import find_conflict
+from tpuagent.containers.creation import engine_name, is_ours, render_creation
+from tpuagent.containers.engine import Engine
+from tpuagent.containers.images import Account, digest_of, fetch
+from tpuagent.containers.lifecycle import Action, Create, Decision, Fetch, Look, Memory, Remove, Start, Stop, Unpause
+from tpuagent.containers.objects import Container
+from tpuagent.containers.ports import listening_sockets
+from tpuagent.containers.records import Record, lock_file, parse_record, record_file
+from tpuagent.containers.references import parse_reference
+from tpuagent.containers.spec import ContainerSeen, Devices, Spec
+from tpuagent.errors import DeadlinePassed, EngineUnavailable, TpuAgentError
+from tpuagent.host import Host
+from tpuagent.values import dataclass, replace
+
+# The longest that this worker is silent: an image from an archive tells nothing while it is loaded.
+LONGEST_SILENCE_S = 900.0
+_LOCK_S = 30.0
+# While the engine is away: its return is told, this is the net.
+_AWAY_S = 5.0
+_MOST_ACTIONS = 12
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a container depends on besides itself.
+
+    `gke` None: not known yet. `socket` None: no engine answers, and `away` says why.
+    """
+
+    spec: Spec
+    devices: Devices = Devices()
+    gke: bool | None = None
+    socket: str | None = None
+    away: str = "it has not been looked for yet"
+
+
+class Supervisor:
+    """Keeps one container as its situation wants it until it is told to stop.
+
+    `tell` gets what every look found, at least every `LONGEST_SILENCE_S`; it is called in the thread that runs `run`.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        situation: Situation,
+        account: Account,
+        tell: Callable[[ContainerSeen], None],
+        open_engine: Callable[[str], Engine] = Engine,
+    ) -> None:
+        self._host = host
+        self._situation = situation
+        self._account = account
+        self._tell = tell
+        self._open_engine = open_engine
+        self._asked: Queue[Situation | None] = Queue()
+        self._engine: Engine | None = None
+        self._memory = Memory()
+        self._record = Record()
+        self._fetched = False
+        self._said: ContainerSeen | None = None
+        self._digest_of = "", ""  # an image's id, and the digest that the registry knows it by
+        self._stopped = False
+
+    longest_silence_s = LONGEST_SILENCE_S
+
+    @property
+    def name(self) -> str:
+        """The container's name in the configuration."""
+        return self._situation.spec.name
+
+    def follow(self, situation: Situation) -> None:
+        """Let the next look, which comes at once, be in this situation; also to say that it is time to look."""
+        self._asked.put(situation)
+
+    def stop(self) -> None:
+        """Let `run` return at once. The container runs on. From any thread."""
+        self._asked.put(None)
+        if engine := self._engine:
+            engine.interrupt()
+
+    def run(self) -> None:
+        """Look, do what is to be done, and wait for a reason to look again."""
+        self._take(self._situation)
+        while not self._stopped:
+            self._pause(self._turn())
+
+    def _pause(self, limit_s: float) -> None:
+        try:
+            asked = self._asked.get(timeout=limit_s)
+            while True:
+                if asked is None:
+                    self._stopped = True
+                    return
+                self._take(asked)
+                asked = self._asked.get_nowait()
+        except Empty:
+            return
+
+    def _take(self, situation: Situation) -> None:
+        if self._engine is None or situation.socket != self._situation.socket:
+            self._engine = self._open_engine(situation.socket) if situation.socket else None
+            # What ended while the engine was away says nothing of the container.
+            self._memory = replace(self._memory, fresh=True)
+        if situation.spec != self._situation.spec:
+            self._memory = Memory(fresh=self._memory.fresh, restarts=self._memory.restarts)
+        self._situation = situation
+
+    # One turn -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> float:
+        """Do all that can be done now; seconds until the next turn."""
+        engine, spec = self._engine, self._situation.spec
+        if engine is None:
+            if spec.off:
+                self._say(ContainerSeen(spec.name, "off", "switched off in the configuration"))
+            else:
+                self._say(self._seen("no engine", self._situation.away))
+            return lifecycle.PERIOD_S
+        try:
+            return self._act_until_quiet(engine)
+        except EngineUnavailable as fault:
+            if not self._stopped:
+                self._memory = replace(self._memory, fresh=True)
+                self._say(self._seen("no engine", fault.why))
+            return _AWAY_S
+        except DeadlinePassed as fault:  # an operator's command is at work on it
+            log.warning("container_locked", container=spec.name, reason=fault.why)
+            return lifecycle.REMOVAL_S
+        except TpuAgentError as fault:
+            self._memory, decision = lifecycle.after_fault(self._memory, fault, time.monotonic(), _jitter())
+            self._say(self._seen(decision.state, decision.reason))
+            return decision.wait_s
+
+    def _act_until_quiet(self, engine: Engine) -> float:
+        for _ in range(_MOST_ACTIONS):
+            with self._host.lock(lock_file(self.name), _LOCK_S):
+                decision, container = self._look(engine)
+                if decision.action is None:
+                    self._say(self._seen(decision.state, decision.reason, container, engine))
+                    return decision.wait_s
+                if not isinstance(decision.action, Fetch):
+                    self._act(engine, decision.action, decision)
+                    continue
+            # Not under the lock: it may take minutes, and an operator's command must not wait for it.
+            self._fetch(engine, decision)
+        return lifecycle.REMOVAL_S  # somebody works against it: not in a tight loop
+
+    def _look(self, engine: Engine) -> tuple[Decision, Container | None]:
+        spec = self._situation.spec
+        record = parse_record(self._host.read(record_file(spec.name)))
+        if record.asked != self._record.asked:
+            self._memory = Memory(restarts=self._memory.restarts)
+        self._record = record
+        container = engine.container(engine_name(spec.name))
+        starts = container is None or container.state not in ("running", "restarting", "paused")
+        wanted = not spec.off and not record.stopped
+        look = Look(
+            container,
+            self._situation.devices,
+            conflict=find_conflict(self._host, engine, spec, gke=self._situation.gke is True)
+            if starts and wanted
+            else "",
+            stopped=record.stopped,
+            has_image=wanted and container is None and self._has_image(engine),
+            listening=spec.probe_port is None or bool(listening_sockets(self._host, spec.probe_port)),
+            settled=self._situation.gke is not None,
+        )
+        before = self._memory
+        self._memory, decision = lifecycle.decide(spec, before, look, time.monotonic(), _jitter())
+        if container and self._memory.restarts > before.restarts:
+            end = lifecycle.describe_end(spec, container)
+            log.warning(
+                "container_ended",
+                container=spec.name,
+                code=container.exit_code,
+                ran_s=round(container.ran_s),
+                reason=end,
+            )
+        return decision, container
+
+    def _has_image(self, engine: Engine) -> bool:
+        spec = self._situation.spec
+        return (spec.pull != "always" or self._fetched) and engine.image(spec.image) is not None
+
+    def _fetch(self, engine: Engine, decision: Decision) -> None:
+        spec = self._situation.spec
+        self._say(self._seen("pulling", decision.reason or spec.image))
+        fetch(self._host, engine, self._account, spec, lambda told: self._tell(self._seen("pulling", told)))
+        self._fetched = True
+
+    def _act(self, engine: Engine, action: Action, decision: Decision) -> None:
+        spec = self._situation.spec
+        self._say(self._seen(decision.state, decision.reason))
+        match action:
+            case Create():
+                nodes = self._situation.devices.nodes if spec.needs_devices else ()
+                engine.create(engine_name(spec.name), render_creation(spec, nodes))
+                self._fetched = False
+            case Start(identity):
+                engine.start(identity)
+                log.info("container_started", container=spec.name, id=identity[:12])
+            case Stop(identity):
+                log.info("container_stopping", container=spec.name, id=identity[:12], reason=decision.reason)
+                engine.stop(identity, spec.stop_grace_s)
+            case Remove(identity):
+                engine.remove(identity, force=True)
+                log.info("container_removed", container=spec.name, id=identity[:12])
+            case Unpause(identity):
+                engine.unpause(identity)
+
+    # Telling ------------------------------------------------------------------------------------------------------
+
+    def _seen(
+        self, state: str, reason: str = "", container: Container | None = None, engine: Engine | None = None
+    ) -> ContainerSeen:
+        spec = self._situation.spec
+        ours = container if container and is_ours(container, spec.name) else None
+        return ContainerSeen(
+            spec.name,
+            state,
+            reason,
+            image=ours.image if ours else spec.image,
+            digest=self._digest(engine, ours) if engine and ours else "",
+            id=ours.id if ours else "",
+            started_at=ours.started_at if ours and ours.pid else "",
+            restarts=self._memory.restarts,
+            memlock=memory_lock_limit(self._host, ours.pid) if ours and ours.pid else "",
+            required=spec.required,
+            expected=self._situation.devices.expected or not spec.needs_devices,
+        )
+
+    def _digest(self, engine: Engine, container: Container) -> str:
+        if container.image_id != self._digest_of[0]:
+            image = engine.image(container.image_id)
+            name = parse_reference(self._situation.spec.image).name
+            self._digest_of = container.image_id, digest_of(image, name) if image else container.image_id
+        return self._digest_of[1]
+
+    def _say(self, seen: ContainerSeen) -> None:
+        """Tell, and write a log line when it is not what was said last."""
+        before, self._said = self._said, seen
+        self._tell(seen)
+        if before and (before.state, before.reason, before.id) == (seen.state, seen.reason, seen.id):
+            return
+        event = "container_" + seen.state.replace(" ", "_").replace("-", "_")
+        facts = {"container": seen.name, "image": seen.image}
+        if seen.state == "running":
+            log.info(event, **facts, digest=seen.digest, id=seen.id[:12], restarts=seen.restarts)
+        elif seen.state in ("off", "stopped", "pulling", "starting", "waiting"):
+            log.info(event, **facts, reason=seen.reason)
+        else:
+            log.warning(event, **facts, reason=seen.reason)
+
+
+def memory_lock_limit(host: Host, pid: int) -> str:
+    """How much memory a process may lock, in bytes or "unlimited"; empty when it is gone."""
+    for line in (host.read(f"/proc/{pid}/limits") or "").splitlines():
+        if line.startswith("Max locked memory"):
+            return line.split()[3]
+    return ""
+
+
+def _jitter() -> float:
+    return random.uniform(*lifecycle.JITTER)  # noqa: S311  no secret: it spreads requests
