@@ -138,7 +138,7 @@ def decide(spec: Spec, memory: Memory, look: Look, now: float, jitter: float = 1
     if container and container.state in _ENDED and _fits(spec, look, container):
         memory = _count_end(spec, memory, container, now, jitter)
     memory = replace(memory, fresh=False, up_since=0.0, silent_since=0.0)
-    return memory, _obstacle(spec, memory, look, now) or Decision("starting", memory.reason, _next_action(spec, look))
+    return memory, _obstacle(spec, memory, look, now) or Decision("starting", action=_next_action(spec, look))
 
 
 def after_fault(memory: Memory, fault: TpuAgentError, now: float, jitter: float = 1.0) -> tuple[Memory, Decision]:
@@ -172,7 +172,7 @@ def _foreign(container: Container) -> str:
 
 def _away(spec: Spec, look: Look) -> Decision:
     """Not to run: end it, and remove it unless an operator may want to start it again."""
-    state, reason = ("off", "switched off in the configuration") if spec.off else ("stopped", _stopped(spec))
+    state, reason = ("off", "") if spec.off else ("stopped", _stopped(spec))
     container = look.container
     if container is None:
         return Decision(state, reason)

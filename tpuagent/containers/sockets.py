@@ -11,7 +11,7 @@ SOCKETS = ("/run/docker.sock", "/run/podman/podman.sock")
 
 
 def find_socket(host: Host, policy: Policy) -> str:
-    """The configured socket, or the first that is there. Raises EngineUnavailable; whether anybody answers shows later."""
+    """The configured socket, or the first that is there; nobody may answer on it. Raises EngineUnavailable."""
     if policy.socket:
         return policy.socket
     for socket in SOCKETS:

@@ -38,14 +38,14 @@ log = structlog.get_logger()
 class Situation:
     """What a container depends on besides itself.
 
-    `gke` None: not known yet. `socket` None: no engine answers, and `away` says why.
+    `gke` None: not known yet. `socket` None: no engine answers, and `away` says why; nothing before it was looked for.
     """
 
     spec: Spec
     devices: Devices = Devices()
     gke: bool | None = None
     socket: str | None = None
-    away: str = "it has not been looked for yet"
+    away: str = ""
 
 
 class Supervisor:
@@ -126,10 +126,8 @@ class Supervisor:
         """Do all that can be done now; seconds until the next turn."""
         engine, spec = self._engine, self._situation.spec
         if engine is None:
-            if spec.off:
-                self._say(ContainerSeen(spec.name, "off", "switched off in the configuration"))
-            else:
-                self._say(self._seen("no engine", self._situation.away))
+            state = "off" if spec.off else "no engine" if self._situation.away else "starting"
+            self._say(self._seen(state, "" if spec.off else self._situation.away))
             return lifecycle.PERIOD_S
         try:
             return self._act_until_quiet(engine)
@@ -259,9 +257,11 @@ class Supervisor:
             return
         event = "container_" + seen.state.replace(" ", "_").replace("-", "_")
         facts = {"container": seen.name, "image": seen.image}
-        if seen.state == "running":
+        if seen.state == "starting":
+            log.debug(event, **facts, reason=seen.reason)
+        elif seen.state == "running":
             log.info(event, **facts, digest=seen.digest, id=seen.id[:12], restarts=seen.restarts)
-        elif seen.state in ("off", "stopped", "pulling", "starting", "waiting"):
+        elif seen.state in ("off", "stopped", "pulling", "waiting"):
             log.info(event, **facts, reason=seen.reason)
         else:
             log.warning(event, **facts, reason=seen.reason)
