@@ -4,7 +4,8 @@ What a container does is decided by its image: by `behave`, or else by the image
 
     exit-3, exit-3-after-0.5    ends by itself with a code, at once or after some seconds
     oom                         is killed for the memory that it wants, at once
-    not-found, not-executable   cannot be started: 127, 126
+    not-found, not-executable   cannot be started: 127, 126; so does no-such-path, a-folder
+    bad-mount                   cannot be started, for a reason that is not its command
     stubborn                    does not end when it is asked to: it is killed when its grace is over
     writes                      writes a line to each of its streams, and ends
     anything else               runs until it is stopped, and ends with 0 when it is asked to
@@ -36,7 +37,10 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a container of an image does. `runs_s` None: until it is stopped. `start_error`: 126 or 127."""
+    """What a container of an image does. `runs_s` None: until it is stopped.
+
+    `start_error` is 126 or 127 when it is its command that cannot be run, and 128 for any other reason.
+    """
 
     runs_s: float | None = None
     exit_code: int = 0
@@ -151,7 +155,7 @@ class EngineState:
     def named(self, name: str) -> FakeContainer:
         """The container of this name; KeyError."""
         with self.changed:
-            return next(one for one in self.containers.values() if one.name == name) if name else self.containers[name]
+            return {found.name: found for found in self.containers.values()}[name]
 
     def set_state(self, name: str, state: str) -> None:
         """Let a container be in a state, however it came there: dead, removing, paused, restarting, …"""
@@ -292,14 +296,17 @@ class EngineState:
         return {
             "oom": Behaviour(oom=True),
             "not-found": Behaviour(start_error=127),
+            "no-such-path": Behaviour(start_error=127),
             "not-executable": Behaviour(start_error=126),
+            "a-folder": Behaviour(start_error=126),
+            "bad-mount": Behaviour(start_error=128),
             "stubborn": Behaviour(stubborn=True),
             "writes": Behaviour(0.0, output=(("stdout", "to stdout\n"), ("stderr", "to stderr\n"))),
         }.get(tag, Behaviour())
 
     def _fail_start(self, found: FakeContainer, code: int) -> None:
         command = (found.body.get("Cmd") or ["nope"])[0]
-        refused = self.words.bad_command(code, command)
+        refused = self.words.bad_mount() if code == 128 else self.words.bad_command(code, command)
         if not self.words.in_stream:  # Docker keeps what it said
             found.exit_code, found.error = code, refused[1]
         raise Refusal(*refused)

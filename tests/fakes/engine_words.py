@@ -21,6 +21,7 @@ class Words(Protocol):
     def name_taken(self, name: str, id: str) -> Refused: ...
     def no_image(self, reference: str) -> Refused: ...
     def bad_command(self, code: int, command: str) -> Refused: ...
+    def bad_mount(self) -> Refused: ...
     def paused(self, id: str) -> Refused: ...
     def not_paused(self, id: str) -> Refused: ...
     def runs(self, id: str) -> Refused: ...
@@ -32,6 +33,10 @@ class Words(Protocol):
 
 NO_SPACE: Refused = (500, "write /var/lib/containers/layer/blob: no space left on device")
 REGISTRY_FAILS: Refused = (500, "received unexpected HTTP status: 503 Service Unavailable")
+_MOUNT = (
+    "unable to start container process: error during container init: error mounting "
+    '"/etc/hostname" to rootfs at "/bin": not a directory'
+)
 _EXEC = "unable to start container process: exec: "
 
 
@@ -68,7 +73,10 @@ class Docker:
         created = "failed to create shim task: OCI runtime create failed: runc create failed"
         return 400, f"{created}: {_why(code, command)}: unknown"
 
-    def paused(self, id: str) -> Refused:
+    def bad_mount(self) -> Refused:
+        return 400, f"failed to create shim task: OCI runtime create failed: runc create failed: {_MOUNT}: unknown"
+
+    def paused(self, id: str) -> Refused:  # noqa: ARG002  Podman's words name it
         return 409, "cannot start a paused container, try unpause instead"
 
     def not_paused(self, id: str) -> Refused:
@@ -117,14 +125,19 @@ class Podman:
         return 404, f"no such image: {reference}: image not known"
 
     def bad_command(self, code: int, command: str) -> Refused:
-        cause = "OCI permission denied" if code == 126 else "OCI runtime attempted to invoke a command that was not found"
+        cause = (
+            "OCI permission denied" if code == 126 else "OCI runtime attempted to invoke a command that was not found"
+        )
         return 500, f"runc: runc create failed: {_why(code, command)}: {cause}"
+
+    def bad_mount(self) -> Refused:
+        return 500, f"runc: runc create failed: {_MOUNT}: OCI runtime error"
 
     def paused(self, id: str) -> Refused:
         return 500, f"container {id} must be in Created or Stopped state to be started: container state improper"
 
     def not_paused(self, id: str) -> Refused:
-        return 500, f"\"{id}\" is not paused, can't unpause: container state improper"
+        return 500, f'"{id}" is not paused, can\'t unpause: container state improper'
 
     def runs(self, id: str) -> Refused:
         return 500, (

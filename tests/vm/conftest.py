@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from . import image
+from . import image, scenery
 from .guest import Guest
 from .machine import EIGHT_CHIPS, Machine
 from .progress import Say
@@ -92,6 +92,12 @@ def base_image(distribution: Distribution, say: Say) -> image.BootImage:
 def package_image(distribution: Distribution, package: Path, say: Say) -> image.BootImage:
     """The distribution with the package, never booted."""
     return image.package_image(distribution, package, say)
+
+
+@pytest.fixture(scope="session")
+def docker_image(distribution: Distribution, package: Path, say: Say) -> image.BootImage:
+    """The package in its default configuration beside Docker and a gcr.io, never booted."""
+    return image.containers_image(distribution, package, scenery.DOCKER, say)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import recipe
+from . import recipe, scenery
 from .cache import Entry, ensure, key_of
 from .progress import Say, say_on_stderr, timed
 from .recipe import Distribution
@@ -70,19 +70,59 @@ def base_image(distribution: Distribution, say: Say = say_on_stderr) -> BootImag
 
 
 def package_image(distribution: Distribution, package: Path, say: Say = say_on_stderr) -> BootImage:
-    """The base image with `package` (a .deb) installed as an image build does it: in a chroot, nothing running."""
+    """The base image with `package` (a .deb) installed as an image build does it: in a chroot, nothing running.
+
+    A drop-in switches vBar off: guests that are not about containers have no engine to wait for.
+    """
     base = _base(distribution, say)
-    key = key_of(base.path.name, _INSTALL, package.read_bytes())
+    no_containers = recipe.NO_CONTAINERS_FILE.lstrip("/")
+    key = key_of(base.path.name, _INSTALL, no_containers, package.read_bytes())
 
     def build(folder: Path) -> None:
         with timed(say, f"installing {package.name} into a {distribution.name} image"):
             image = folder / "root.ext4"
             _run(["cp", "--sparse=always", "--reflink=auto", str(base.path / "root.ext4"), str(image)])
-            _run([*_APART, "sh", "-euc", _INSTALL, "sh", str(image), str(folder), str(package.resolve())])
+            _run(
+                [*_APART, "sh", "-euc", _INSTALL, "sh", str(image), str(folder), str(package.resolve()), no_containers]
+            )
 
     return _boot_image(base, ensure(f"{distribution.name}-package", key, build))
 
 
+def containers_image(distribution: Distribution, package: Path, engine: str, say: Say = say_on_stderr) -> BootImage:
+    """An image with the package in its default configuration and what a guest about containers needs besides.
+
+    `engine` is the commands that make a container engine start at boot: `scenery.DOCKER` or `scenery.PODMAN`.
+    """
+    below = package_image(distribution, package, say)
+    base = _base(distribution, say)
+    enable = f"{engine}; {scenery.ENABLE}; chown -R docker-registry: {scenery.STORAGE}; rm {recipe.NO_CONTAINERS_FILE}"
+    key = key_of(below.root.parent.name, enable, _STAGE, *scenery.FINGERPRINT)
+
+    def build(folder: Path) -> None:
+        with timed(say, f"making a {distribution.name} image about containers"):
+            busybox = folder / "busybox"
+            _run(["debugfs", "-R", f"dump /usr/bin/busybox {busybox}", str(below.root)])
+            hosts = recipe.render_files(distribution)["/etc/hosts"]
+            scenery.write_files(folder / "tree", busybox.read_bytes(), hosts)
+            image = folder / "root.ext4"
+            _run(["cp", "--sparse=always", "--reflink=auto", str(below.root), str(image)])
+            _run([*_APART, "sh", "-euc", _STAGE, "sh", str(image), str(folder), enable])
+            shutil.rmtree(folder / "tree")
+            busybox.unlink()
+
+    kind = f"{distribution.name}-{'podman' if engine == scenery.PODMAN else 'docker'}"
+    return _boot_image(base, ensure(kind, key, build))
+
+
+_STAGE = r"""
+mkdir "$2/mnt"
+mount -o loop "$1" "$2/mnt"
+cp -r --no-preserve=ownership "$2/tree/." "$2/mnt/"
+env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$2/mnt" sh -euc "$3"
+umount "$2/mnt"
+rmdir "$2/mnt"
+"""
 # The mounts, and whatever the package starts, are in namespaces of their own and go with them, however this ends.
 _APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 _INSTALL = r"""
@@ -100,6 +140,8 @@ cp "$3" "$package"
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
     chroot . apt-get install --yes --no-install-recommends -o Dpkg::Use-Pty=0 "/$package"
 rm "$package" usr/sbin/policy-rc.d
+mkdir -p "$(dirname "$4")"
+printf 'containers: {vbar: {enabled: false}}\n' >"$4"
 cd /
 umount -R "$2/mnt"
 rmdir "$2/mnt"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .guest import Guest
+if TYPE_CHECKING:  # it boots images, and what is here is put into some
+    from .guest import Guest
 
 PATH = "/home/tpu-runtime/tpu-env"
 KEY = "instance/attributes/tpu-env"
 URL = "http://169.254.169.254/computeMetadata/v1"
 VALUES = {"TPU_ACCELERATOR_TYPE": "v6e-8", "TPU_WORKER_ID": "0", "TOPOLOGY": "2x4", "INJECT_SLICE_BUILDER_FAULT": ""}
 READ = "/var/lib/workload-environment"
-_SERVER = Path(__file__).parents[1] / "fakes/metadata_server.py"
+SERVER = Path(__file__).parents[1] / "fakes/metadata_server.py"
 _ADDRESS = "169.254.169.254/32 dev lo"
-_SERVER_UNIT = f"""\
+SERVER_UNIT = f"""\
 [Service]
 ExecStartPre=/usr/sbin/ip address replace {_ADDRESS}
 ExecStart=/usr/bin/python3 /root/metadata_server.py --address 169.254.169.254 --port 80 --tpu-env /root/tpu-env.yaml
@@ -47,9 +49,9 @@ def as_yaml(values: Mapping[str, str]) -> str:
 
 def install_server(guest: Guest) -> None:
     """Have a unit of the server, and one of a job; neither is started."""
-    guest.put(_SERVER, "/root/metadata_server.py")
+    guest.put(SERVER, "/root/metadata_server.py")
     guest.write("/root/tpu-env.yaml", as_yaml(VALUES))
-    guest.write("/etc/systemd/system/metadata-server.service", _SERVER_UNIT)
+    guest.write("/etc/systemd/system/metadata-server.service", SERVER_UNIT)
     guest.write("/etc/systemd/system/workload.service", _WORKLOAD_UNIT)
     guest.check(["systemctl", "daemon-reload"])
 

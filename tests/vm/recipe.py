@@ -16,6 +16,7 @@ RUNNER_PORT = "tpuagent.test.runner"
 RUNNER_PATH = "/usr/local/lib/tpu-agent-test/runner.py"
 BOOTED_TARGET = "tpu-agent-test-booted.target"
 SHELL_UNIT = "tpu-agent-test-shell.service"
+NO_CONTAINERS_FILE = "/etc/tpu-agent/config.d/10-no-containers.yaml"
 SHELL_ENVIRONMENT = "/run/tpu-agent-test-shell"
 
 # The agent's dependencies are here so that installing its package needs no network.
@@ -25,7 +26,7 @@ PACKAGES = (
     "grub2-common", "logrotate",
     "python3", "python3-pyudev", "python3-sdnotify", "python3-requests", "python3-yaml", "python3-structlog",
     "python3-pytest",
-    "docker.io", "iptables", "docker-registry", "busybox-static",
+    "docker.io", "iptables", "docker-registry", "busybox-static", "podman", "crun",
 )  # fmt: skip
 
 # Each of these costs seconds of an emulated boot, or writes to the console, and no test is about it.
@@ -38,7 +39,11 @@ MASKED = (
 )  # fmt: skip
 
 # Docker starts when somebody first connects to its socket; the registry when a test starts it.
-DISABLED = ("docker.service", "containerd.service", "docker-registry.service")
+DISABLED = (
+    "docker.service", "containerd.service", "docker-registry.service",
+    "podman.service", "podman.socket", "podman-restart.service", "podman-auto-update.service",
+    "podman-auto-update.timer",
+)  # fmt: skip
 
 # All that stands between the kernel and its root file system, and the port that the runner speaks on.
 INITRD_MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "ext4")

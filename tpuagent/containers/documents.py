@@ -15,6 +15,7 @@ from typing import Any
 from tpuagent.containers.objects import Container, EngineEvent, EngineInfo, Image
 
 _STATES = ("created", "running", "paused", "restarting", "removing", "exited", "dead")
+_LIVE = ("running", "paused", "restarting")
 # Podman's own words. One that is being stopped still runs.
 _PODMAN_STATES = {"configured": "created", "initialized": "created", "stopped": "exited", "stopping": "running"}
 _PODMAN_ACTIONS = {"died": "die", "remove": "destroy", "cleanup": ""}
@@ -37,18 +38,20 @@ def parse_info(headers: Mapping[str, str]) -> EngineInfo:
 def parse_container(document: Any) -> Container:
     """The engine's answer to an inspection."""
     state, config = _map(document, "State"), _map(document, "Config")
+    word = _state(state)
     return Container(
         id=parse_id(document),
         name=_text(document, "Name").removeprefix("/"),
         image=_text(config, "Image"),
         image_id=_digest(_text(document, "Image")),
-        state=_state(state),
+        state=word,
         labels=tuple(sorted((name, str(value)) for name, value in _map(config, "Labels").items())),
         started_at=_moment(state, "StartedAt"),
         finished_at=_moment(state, "FinishedAt"),
         exit_code=_number(state, "ExitCode"),
         oom_killed=state.get("OOMKilled") is True,
-        error=_text(state, "Error"),
+        # Podman notes it, too, when one that runs is asked to start.
+        error="" if word in _LIVE else _text(state, "Error"),
         pid=_number(state, "Pid"),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -74,11 +75,11 @@ class Fleet:
 
     def see_devices(self, devices: Devices) -> None:
         """The TPU functions are this now."""
-        self._change(replace(self._common, devices=devices))
+        self._change(devices=devices)
 
     def see_place(self, *, gke: bool) -> None:
         """Whether this is a node of Google Kubernetes Engine."""
-        self._change(replace(self._common, gke=gke))
+        self._change(gke=gke)
 
     def stop(self) -> None:
         """Let `run` return at once, and every supervisor's too. Containers run on. From any thread."""
@@ -110,7 +111,7 @@ class Fleet:
                 met = True
                 self._told_by_pid = self._host.exists(_DOCKER_PID)
                 log.info("engine_found", engine=info.name, version=info.version, api=info.api, socket=socket)
-                self._change(replace(self._common, socket=self._host.at(socket), away=""))
+                self._change(socket=self._host.at(socket), away="")
                 self._adopt_strangers(engine)
                 for event in events:
                     log.debug("engine_event", action=event.action, container=event.name)
@@ -129,7 +130,7 @@ class Fleet:
     def _away(self, why: str) -> None:
         if self._common.socket is not None or self._common.away != why:
             log.warning("engine_away", reason=why)
-            self._change(replace(self._common, socket=None, away=why))
+            self._change(socket=None, away=why)
 
     def _adopt_strangers(self, engine: Engine) -> None:
         """Containers of the agent's that no configuration names any more get a supervisor too, which removes them."""
@@ -151,9 +152,9 @@ class Fleet:
     def _situation(self, name: str) -> Situation:
         return replace(self._common, spec=self._specs.get(name, Spec(name)))
 
-    def _change(self, common: Situation) -> None:
+    def _change(self, **changes: Any) -> None:
         with self._lock:
-            self._common = common
+            self._common = replace(self._common, **changes)
             self._advise_all()
 
     def _advise_all(self) -> None:
