@@ -217,7 +217,10 @@ def device_table(entries: Sequence[Mapping[str, Any]]) -> str:
 
 def container_table(entries: Sequence[Mapping[str, Any]]) -> str:
     """The containers as a table; below each one its image, and why it is not plainly running."""
-    short = [{**entry, "id": (entry["id"] or "")[:12]} for entry in entries]
+    short = [
+        {**entry, "id": (entry["id"] or "")[:12], "started_at": _to_seconds(entry["started_at"] or "")}
+        for entry in entries
+    ]
     heading, *lines = _columns(_CONTAINER_COLUMNS, short)
     shown = [heading]
     for entry, line in zip(entries, lines, strict=True):
@@ -230,6 +233,12 @@ def container_table(entries: Sequence[Mapping[str, Any]]) -> str:
         if entry["digest"]:
             shown.append(f"  {entry['digest']}")
     return "\n".join(shown)
+
+
+def _to_seconds(moment: str) -> str:
+    """A time of the engine's without the fraction of a second."""
+    zone = "Z" if moment.endswith("Z") else moment[-len("+00:00") :]
+    return moment[: len("2026-01-01T00:00:00")] + zone if moment else ""
 
 
 def _columns(names: Sequence[str], entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,14 +11,20 @@ import sys
 import tempfile
 import time
 
+from tests.fakes.engine import FakeEngine
 from tests.fakes.machine import Machine
 from tests.fakes.metadata_server import FakeMetadataServer
 from tests.fakes.stage import Agent, NotAsTold, Stage
+from tpuagent.containers.spec import VBAR
 
 _CONFIGURATION = "/etc/tpu-agent/config.yaml"
 _TPU_ENV_FILE = "/home/tpu-runtime/tpu-env"
 _TPU_ENV = "TPU_ACCELERATOR_TYPE: 'v6e-8'\nTPU_WORKER_ID: '0'\nTOPOLOGY: '2x4'\n"
-_PACE_S = 1.2
+_NO_CONTAINERS = "/etc/tpu-agent/config.d/50-later.yaml"
+_TOKEN = "ya29.fake"  # noqa: S105  what the metadata server of the simulation hands out
+_LISTENERS = "/proc/net/tcp"
+_LISTENS = f" sl local\n 0: 00000000:{VBAR.probe_port:04X} 00000000:0000 0A 0:0 0:0 0 0 0 55\n"
+_PACE_S = 1.0
 
 
 class Story:
@@ -27,6 +33,7 @@ class Story:
     def __init__(self, stage: Stage, machine: Machine) -> None:
         self._stage, self._machine = stage, machine
         machine.tree.put("/usr/bin/python3", "", 0o755)
+        machine.tree.put(_NO_CONTAINERS, "containers: {vbar: {enabled: false}}\n")
         self._card = machine.add_other("network", driver="gve")
         kinds = ["v5p"] * 4 + ["v6e"] * 2 + ["tpu7x"] * 2
         self._functions = [
@@ -166,12 +173,42 @@ class Story:
                 took_ms = (time.monotonic() - begin) * 1000
                 stage.check('TPU_WORKER_ID="3"' in (tree.text(_TPU_ENV_FILE) or ""), "the file was not written anew")
                 stage.done(f"in the file and in the status {took_ms:.0f} ms later")
+                self._contained(agent)
             finally:
                 agent.close()
+
+    def _contained(self, agent: Agent) -> None:
+        """The default configuration: vBar, whose image Google's registry gives only to this machine's account."""
+        stage, tree = self._stage, self._machine.tree
+        stage.scene("a container engine starts, and vBar crashes")
+        with FakeEngine(self._machine.host.at("/run/docker.sock")) as engine:
+            engine.state.publish(VBAR.image, token=_TOKEN)
+            tree.remove(_NO_CONTAINERS)
+            agent.signal(signal.SIGHUP)
+            agent.wait_for("container_started", only=_about_containers)
+            tree.put(_LISTENERS, _LISTENS)
+            agent.wait_for("; vbar running", only=_about_containers)
+            stage.check(
+                [bool(one.headers.get("x-registry-auth")) for one in engine.pulls] == [False, True], "the pulls"
+            )
+            stage.say("Pulled, after a refusal, with the token of this machine. Now it crashes:")
+            tree.put(_LISTENERS, "")
+            begin = time.monotonic()
+            engine.state.end("tpu-agent-vbar", 3)
+            agent.wait_for("container_started", only=_about_containers)
+            took_ms = (time.monotonic() - begin) * 1000
+            tree.put(_LISTENERS, _LISTENS)
+            agent.wait_for("; vbar running", only=_about_containers)
+            stage.command("containers", only=lambda line: "telemetry" not in line)
+            stage.done(f"started again {took_ms:.0f} ms later")
 
     def _open_nodes(self) -> int:
         names = self._machine.host.names("/dev/vfio")
         return sum(self._machine.mode(f"/dev/vfio/{name}") == 0o666 for name in names if name.isdecimal())
+
+
+def _about_containers(line: str) -> bool:
+    return "container_" in line or "image_" in line or "vbar" in line
 
 
 def main(arguments: list[str]) -> int:

@@ -57,7 +57,8 @@ class Calls:
 
     def ping(self) -> EngineInfo:
         """Who answers now."""
-        with self._ended(self._send(Request("GET", "/_ping", total_s=self.limits.answer_s))) as exchange:
+        with self._ended(self._open()) as exchange:
+            exchange.ask(Request("GET", "/_ping", total_s=self.limits.answer_s))
             head = exchange.head
             if head.status >= _FIRST_ERROR:
                 raise unavailable(self.place, f"it answers {head.status} {head.reason}")
@@ -84,11 +85,22 @@ class Calls:
                     raise call.refusal(call.action, 0, fault)
                 yield message
 
-    def stream(self, call: Call, parse: Callable[[Iterable[bytes]], Iterator[T]], *, endless: bool) -> Stream[T]:
-        """What comes until it ends, and is closed by whoever reads it. `endless`: its end is a fault of the engine."""
+    def endless(self, call: Call, parse: Callable[[Iterable[bytes]], Iterator[T]]) -> Stream[T]:
+        """What comes from now on. Its end is a fault: it comes when the engine ends."""
         exchange = self._begin(call)
-        fault = unavailable(self.place, "it has ended the stream; it is stopping, or was killed") if endless else None
+        fault = unavailable(self.place, "it has ended the stream: it stops, or was killed")
         return Stream(exchange, self._understood(parse(exchange.chunks())), self._end, fault)
+
+    def stream(self, call: Call, parse: Callable[[Iterable[bytes]], Iterator[T]]) -> Stream[T]:
+        """What comes until it ends. It is asked for when it is first read: Podman answers when there is something."""
+        api = (self._known or self.ping()).api
+        exchange = self._open()
+
+        def chunks() -> Iterator[bytes]:
+            self._ask(exchange, call, api)
+            yield from exchange.chunks()
+
+        return Stream(exchange, self._understood(parse(chunks())), self._end, None)
 
     def misunderstood(self) -> EngineUnavailable:
         """The fault of an answer that no engine gives."""
@@ -103,38 +115,44 @@ class Calls:
 
     def _begin(self, call: Call) -> Exchange:
         """An exchange whose answer is a good one and has yet to be read. Whoever gets it ends it."""
-        for known in (self._known, None):
-            version = (known or self.ping()).api
-            exchange = self._send(replace(call.request, path=f"/v{version}{call.request.path}"))
-            if exchange.head.status < _FIRST_ERROR:
-                return exchange
-            with self._ended(exchange):
-                status, message = exchange.head.status, self._reason(exchange)
-            if not known or not refusals.is_wrong_version(status, message):
-                break
-        raise call.refusal(call.action, status, message)
-
-    def _reason(self, exchange: Exchange) -> str:
+        known = self._known
         try:
-            return documents.parse_refusal(exchange.whole())
+            return self._asked(call, (known or self.ping()).api)
+        except EngineRefused as fault:
+            if not known or not refusals.is_wrong_version(fault.status, fault.why):
+                raise
+        return self._asked(call, self.ping().api)
+
+    def _asked(self, call: Call, api: str) -> Exchange:
+        exchange = self._open()
+        try:
+            self._ask(exchange, call, api)
+        except BaseException:
+            self._end(exchange)
+            raise
+        return exchange
+
+    def _ask(self, exchange: Exchange, call: Call, api: str) -> None:
+        request = call.request
+        if request.body is not None and not isinstance(request.body, bytes):
+            request.body.seek(0)  # part of it may have been sent to an engine that refused the version
+        exchange.ask(replace(request, path=f"/v{api}{request.path}"))
+        head = exchange.head
+        if head.status < _FIRST_ERROR:
+            return
+        try:
+            message = documents.parse_refusal(exchange.whole())
         except (ValueError, RecursionError):
-            head = exchange.head
             why = f"what answers there is no container engine ({head.status} {head.reason}, and no reason)"
             raise unavailable(self.place, why) from None
+        raise call.refusal(call.action, head.status, message)
 
-    def _send(self, request: Request) -> Exchange:
+    def _open(self) -> Exchange:
         exchange = Exchange(self.place, self.limits)
         with self._lock:
             self._exchanges.add(exchange)
             if self._interrupted:
                 exchange.cut()
-        if request.body is not None and not isinstance(request.body, bytes):
-            request.body.seek(0)  # part of it may have been sent to an engine that refused the version
-        try:
-            exchange.ask(request)
-        except BaseException:
-            self._end(exchange)
-            raise
         return exchange
 
     @contextmanager

@@ -56,7 +56,7 @@ class Engine:
         """
         path = f"/events?{_query(filters=json.dumps({'type': ['container']}))}"
         call = Call("follow the engine's events", Request("GET", path))
-        return self._calls.stream(call, lambda chunks: documents.parse_events(parse_documents(chunks)), endless=True)
+        return self._calls.endless(call, lambda chunks: documents.parse_events(parse_documents(chunks)))
 
     # Containers ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Engine:
         path = f"{_path(container, 'logs')}?{_query(stdout='1', stderr='1', tail=tail, **options)}"
         request = Request("GET", path, silence_s=None if follow else self._limits.stall_s)
         parse = parse_terminal if documents.has_terminal(document) else parse_frames
-        return self._calls.stream(Call(action, request), parse, endless=False)
+        return self._calls.stream(Call(action, request), parse)
 
     # Images -------------------------------------------------------------------------------------------------------
 

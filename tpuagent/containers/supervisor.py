@@ -26,6 +26,7 @@ from tpuagent.values import dataclass, replace
 
 # The longest that this worker is silent: an image from an archive tells nothing while it is loaded.
 LONGEST_SILENCE_S = 900.0
+PROGRESS_S = 1.0
 _LOCK_S = 30.0
 # While the engine is away: its return is told, this is the net.
 _AWAY_S = 5.0
@@ -74,6 +75,7 @@ class Supervisor:
         self._fetched = False
         self._said: ContainerSeen | None = None
         self._digest_of = "", ""  # an image's id, and the digest that the registry knows it by
+        self._told_progress_at = 0.0
         self._stopped = False
 
     longest_silence_s = LONGEST_SILENCE_S
@@ -198,8 +200,15 @@ class Supervisor:
     def _fetch(self, engine: Engine, decision: Decision) -> None:
         spec = self._situation.spec
         self._say(self._seen("pulling", decision.reason or spec.image))
-        fetch(self._host, engine, self._account, spec, lambda told: self._tell(self._seen("pulling", told)))
+        fetch(self._host, engine, self._account, spec, self._progress)
         self._fetched = True
+
+    def _progress(self, told: str) -> None:
+        """An engine has more to say of a pull than anybody reads."""
+        now = time.monotonic()
+        if now - self._told_progress_at >= PROGRESS_S:
+            self._told_progress_at = now
+            self._tell(self._seen("pulling", told))
 
     def _act(self, engine: Engine, action: Action, decision: Decision) -> None:
         spec = self._situation.spec

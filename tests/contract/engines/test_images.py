@@ -94,7 +94,10 @@ def test_an_image_is_pulled_by_its_digest(at_hand: EngineAtHand, engine: Engine)
     engine.pull(wanted, None, _ignored)
     image = engine.image(wanted)
     assert image
-    (pinned,) = [digest for digest in image.digests if digest.startswith(parse_reference(wanted).name)]
+    pinned = [digest for digest in image.digests if digest.startswith(parse_reference(wanted).name)]
+    print(image)
+    assert len(pinned)==1
+    pinned=pinned[0]
     at_hand.forget(wanted)
     assert engine.image(wanted) is None
     engine.pull(f"{wanted}@{pinned.partition('@')[2]}", None, _ignored)
