@@ -86,7 +86,7 @@ def test_why_a_container_does_not_start(status: int, message: str, kind: type) -
          "authorization: server message: insufficient_scope: authorization failed"), ImageDenied),
         (500, (f'failed to resolve reference "{NAME}": failed to authorize: failed to fetch anonymous token: '
          "unexpected status from GET request to https://gcr.io/v2/token: 403 Forbidden"), ImageDenied),
-        (500, ('failed to resolve reference "gcr.io/x:1": failed to do request: Head "https://gcr.io/v2/x/manifests/1": '
+        (500, ('failed to resolve reference "gcr.io/x:1": failed to do request: Head "https://gcr.io/v2/x/": '
          "dial tcp: lookup gcr.io: no such host"), EngineRefused),
         (0, "failed to extract layer sha256:1: write /var/lib/containerd/x: no space left on device", NoSpace),
         # Podman

@@ -41,6 +41,7 @@ class FakeEngine:
         self._faults: deque[str] = deque()
         self._always: str | None = None
         self._hanging = False
+        self._switching = threading.RLock()
         self._server: Server | None = None
         self._blocker: socket.socket | None = None
 
@@ -55,35 +56,33 @@ class FakeEngine:
 
     def serve(self) -> None:
         """Answer, whatever was before."""
-        self._change(hanging=False, always=None)
-        if self._server:
-            return
-        self._unblock()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        self._server = Server(self, self.path, Handler)
-        self._change(serving=True)
-        threading.Thread(target=self._server.serve_forever, args=(0.005,), name="fake engine", daemon=True).start()
+        with self._switching:
+            self._change(hanging=False, always=None)
+            if self._server:
+                return
+            self._unblock()
+            self._server = Server(self, self.path, Handler)
+            self._change(serving=True)
+            threading.Thread(target=self._server.serve_forever, args=(0.005,), name="fake engine", daemon=True).start()
 
     def stop(self, how: How = "gone", *, containers: Literal["killed", "kept"] = "killed") -> None:
         """End as `systemctl stop docker` does: its containers are killed unless it keeps them (live-restore).
 
         gone: the socket is gone too. refusing: it is there, and nobody listens on it.
         """
-        self._change(serving=False, hanging=False, always=None)
-        if self._server:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server.cut()
-            self._server = None
-        if containers == "killed":
-            self.state.kill_all()
-        self._unblock()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-        if how == "refusing":
-            self._blocker = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._blocker.bind(self.path)
+        with self._switching:
+            self._change(serving=False, hanging=False, always=None)
+            if self._server:
+                self._server.shutdown()
+                self._server.server_close()
+                self._server.cut()
+                self._server = None
+            if containers == "killed":
+                self.state.kill_all()
+            self._unblock()
+            if how == "refusing":
+                self._blocker = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._blocker.bind(self.path)
 
     def restart(self, *, containers: Literal["killed", "kept"] = "killed") -> None:
         """What `systemctl restart docker` does."""
@@ -157,6 +156,8 @@ class FakeEngine:
         if self._blocker:
             self._blocker.close()
             self._blocker = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
 
 
 def obey(engine: FakeEngine, line: str) -> None:

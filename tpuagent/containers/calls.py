@@ -80,10 +80,12 @@ class Calls:
     def messages(self, call: Call) -> Generator[dict[str, Any], None, None]:
         """The messages of an answer whose status is good whatever comes of it: a fault stands in one of them."""
         with self._ended(self._begin(call)) as exchange:
+            exchange.expect(call.request.silence_s)  # a whole message, and not a byte of one
             for message in self._understood(parse_documents(exchange.chunks())):
                 if fault := documents.parse_error(message):
                     raise call.refusal(call.action, 0, fault)
                 yield message
+                exchange.expect(call.request.silence_s)
 
     def endless(self, call: Call, parse: Callable[[Iterable[bytes]], Iterator[T]]) -> Stream[T]:
         """What comes from now on. Its end is a fault: it comes when the engine ends."""
@@ -197,6 +199,10 @@ class Stream(Generic[T]):
         except EngineUnavailable:
             if self._closed:  # the fault is that it was cut
                 raise StopIteration from None
+            self._closed = True
+            raise
+        except (StopIteration, EngineRefused):
+            self._closed = True
             raise
         finally:
             self._end_if_closed()

@@ -55,7 +55,7 @@ class Engine:
         Close it, or use it in a `with` statement.
         """
         path = f"/events?{_query(filters=json.dumps({'type': ['container']}))}"
-        call = Call("follow the engine's events", Request("GET", path))
+        call = Call("follow the engine's events", Request("GET", path, head_s=self._limits.answer_s))
         return self._calls.endless(call, lambda chunks: documents.parse_events(parse_documents(chunks)))
 
     # Containers ---------------------------------------------------------------------------------------------------
@@ -142,7 +142,8 @@ class Engine:
         options = {"follow": str(int(follow)), "timestamps": str(int(timestamps))}
         tail = "all" if lines is None else str(lines)
         path = f"{_path(container, 'logs')}?{_query(stdout='1', stderr='1', tail=tail, **options)}"
-        request = Request("GET", path, silence_s=None if follow else self._limits.stall_s)
+        limit_s = None if follow else self._limits.stall_s
+        request = Request("GET", path, head_s=limit_s, silence_s=limit_s)
         parse = parse_terminal if documents.has_terminal(document) else parse_frames
         return self._calls.stream(Call(action, request), parse)
 
@@ -171,7 +172,7 @@ class Engine:
         # Without a tag the engine would get all that there are.
         path = f"/images/create?{_query(fromImage=wanted.name, tag=wanted.digest or wanted.tag)}"
         headers = (("X-Registry-Auth", authorization),) if authorization else ()
-        request = Request("POST", path, headers, silence_s=self._limits.stall_s)
+        request = Request("POST", path, headers, head_s=self._limits.stall_s, silence_s=self._limits.stall_s)
         with closing(self._calls.messages(Call(action, request, refusals.pull_refusal))) as messages:
             for message in messages:
                 if line := documents.parse_progress(message):
@@ -191,7 +192,8 @@ class Engine:
     def _load(self, action: str, archive: IO[bytes]) -> list[str]:
         headers = (("Content-Type", "application/x-tar"), ("Content-Length", str(archive.seek(0, 2))))
         # Not quietly: a word about each layer is the sign of life.
-        request = Request("POST", "/images/load?quiet=0", headers, archive, silence_s=self._limits.load_s)
+        limit_s = self._limits.load_s
+        request = Request("POST", "/images/load?quiet=0", headers, archive, head_s=limit_s, silence_s=limit_s)
         return [
             name for message in self._calls.messages(Call(action, request)) for name in documents.parse_loaded(message)
         ]

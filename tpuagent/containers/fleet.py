@@ -12,6 +12,8 @@ import structlog
 from tpuagent.containers.creation import NAME_LABEL, engine_name
 from tpuagent.containers.engine import Engine
 from tpuagent.containers.images import Account
+from tpuagent.containers.lifecycle import describe_oom
+from tpuagent.containers.objects import EngineEvent
 from tpuagent.containers.sockets import find_socket
 from tpuagent.containers.spec import ContainerSeen, Devices, Policy, Spec
 from tpuagent.containers.supervisor import Situation, Supervisor
@@ -118,7 +120,7 @@ class Fleet:
                 self._adopt_strangers(engine)
                 for event in events:
                     log.debug("engine_event", action=event.action, container=event.name)
-                    self._wake(event.name)
+                    self._wake(event)
         except EngineUnavailable as fault:
             return met, fault.why
         except TpuAgentError as fault:  # it answers, with errors
@@ -173,8 +175,15 @@ class Fleet:
         for name, supervisor in self._supervisors.items():
             supervisor.follow(self._situation(name))
 
-    def _wake(self, container: str) -> None:
+    def _wake(self, event: EngineEvent) -> None:
         with self._lock:
             for name, supervisor in self._supervisors.items():
-                if engine_name(name) == container:
-                    supervisor.follow(self._situation(name))
+                if engine_name(name) != event.name:
+                    continue
+                supervisor.follow(self._situation(name))
+                if (
+                    event.action == "oom"
+                ):  # the container itself may be said to have been out of memory too late, or never
+                    log.warning(
+                        "container_out_of_memory", container=name, reason=describe_oom(self._situation(name).spec)
+                    )

@@ -49,13 +49,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked, and how many seconds it may take in all and without a word; None: as many as it takes."""
+    """What is asked, and how many seconds are waited: in all, for the head of the answer, and for each part after it.
+
+    None: as many as it takes.
+    """
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | IO[bytes] | None = None
     total_s: float | None = None
+    head_s: float | None = None
     silence_s: float | None = None
 
 
@@ -94,13 +98,21 @@ class Exchange:
         """Send the request and have the head of the answer, whatever its status. Raises EngineUnavailable."""
         with self._faults(f"{request.method} {request.path.partition('?')[0]}"):
             self._connect()
-            self._socket.allow(request.total_s, request.silence_s)
+            self._socket.allow(request.total_s, request.head_s)
             self._connection.sock = self._socket
             # A server that refuses while it is sent a body says why, and reads no more of it.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 headers = {"Connection": "close", **dict(request.headers)}
                 self._connection.request(request.method, request.path, request.body, headers)
+            if request.total_s is None:
+                self._socket.allow(request.head_s, None)
             self._head = self._connection.getresponse()
+            if request.total_s is None:
+                self._socket.allow(None, request.silence_s)
+
+    def expect(self, limit_s: float | None) -> None:
+        """From now on, wait for so many seconds in all: whoever reads says it anew after each part that is whole."""
+        self._socket.allow(limit_s, None)
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it comes, to its true end. Raises EngineUnavailable when it has another one."""

@@ -21,7 +21,6 @@ FIRST_RARE_S, MOST_RARE_S = 60.0, 600.0
 PERIOD_S = 30.0
 REMOVAL_S = 1.0
 LISTEN_S = 30.0
-QUICK_LOOK_S = 0.25
 JITTER = (0.9, 1.1)
 _ALIVE = frozenset({"running", "restarting", "paused"})
 _ENDED = frozenset({"exited", "dead"})
@@ -116,12 +115,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the container is, what to do now, and when to look again if nothing happens and nothing is to be done."""
+    """What the container is, what to do now, and when to look again if nothing happens and nothing is to be done.
+
+    `awaits_port`: somebody beginning to listen on its port is something that happens.
+    """
 
     state: str
     reason: str = ""
     action: Action | None = None
     wait_s: float = PERIOD_S
+    awaits_port: bool = False
 
 
 def decide(spec: Spec, memory: Memory, look: Look, now: float, jitter: float = 1.0) -> tuple[Memory, Decision]:
@@ -220,12 +223,12 @@ def _running(spec: Spec, memory: Memory, listening: bool, now: float) -> tuple[M
     if listening:
         return replace(memory, silent_since=0.0), Decision("running")
     memory = replace(memory, silent_since=memory.silent_since or now)
-    silent_s = now - memory.silent_since
-    wait_s = min(PERIOD_S, max(QUICK_LOOK_S, silent_s / 4))
-    if silent_s < LISTEN_S:
-        return memory, Decision("starting", f"nothing listens on port {spec.probe_port} yet", wait_s=wait_s)
+    left_s = LISTEN_S - (now - memory.silent_since)
+    if left_s > 0:
+        why = f"nothing listens on port {spec.probe_port} yet"
+        return memory, Decision("starting", why, wait_s=left_s, awaits_port=True)
     why = f"it runs, but nothing listens on port {spec.probe_port}; look at: tpuagent containers logs {spec.name}"
-    return memory, Decision("silent", why, wait_s=wait_s)
+    return memory, Decision("silent", why, awaits_port=True)
 
 
 def _count_end(spec: Spec, memory: Memory, container: Container, now: float, jitter: float) -> Memory:
@@ -241,12 +244,17 @@ def _count_end(spec: Spec, memory: Memory, container: Container, now: float, jit
     return _plan_retry(memory, describe_end(spec, container), now, jitter, rare=rare)
 
 
+def describe_oom(spec: Spec) -> str:
+    """Why the kernel has killed it, or a process of it."""
+    limit = f"more than containers.{spec.name}.memory allows" if spec.memory else "more than this host has"
+    return f"the kernel killed it (OOM): it wanted {limit}"
+
+
 def describe_end(spec: Spec, container: Container) -> str:
     """Why it ended, and what to do if it does so again."""
     code = container.exit_code
     if container.oom_killed:
-        limit = f"more than containers.{spec.name}.memory allows" if spec.memory else "more than this host has"
-        return f"the kernel killed it (OOM): it wanted {limit}"
+        return describe_oom(spec)
     if code in _NOT_FOUND_CODES:
         return f"its command cannot be run ({code}); see containers.{spec.name}.command and .image"
     if code > _SIGNALS:

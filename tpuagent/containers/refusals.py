@@ -63,7 +63,7 @@ def refusal(action: str, status: int, message: str) -> EngineRefused:
 def creation_refusal(action: str, status: int, message: str) -> EngineRefused:
     """The fault of a creation. Podman calls a taken name an error of its own (500)."""
     if status == _CONFLICT or "name is already in use" in message or "already in use by" in message:
-        return NameTaken(action, f"the name is taken; {shortened(message)}", status)
+        return NameTaken(action, f"another container has the name; {shortened(message)}", status)
     if status == _NOT_FOUND and "image" in message.lower():
         return ImageUnknown(action, f"the engine does not have the image; {shortened(message)}", status)
     return refusal(action, status, message)

@@ -27,6 +27,7 @@ from tpuagent.values import dataclass, replace
 # The longest that this worker is silent: an image from an archive tells nothing while it is loaded.
 LONGEST_SILENCE_S = 900.0
 PROGRESS_S = 1.0
+PORT_S = 0.25
 _LOCK_S = 30.0
 # While the engine is away: its return is told, this is the net.
 _AWAY_S = 5.0
@@ -76,6 +77,7 @@ class Supervisor:
         self._said: ContainerSeen | None = None
         self._digest_of = "", ""  # an image's id, and the digest that the registry knows it by
         self._told_progress_at = 0.0
+        self._awaits_port = False
         self._stopped = False
 
     longest_silence_s = LONGEST_SILENCE_S
@@ -102,16 +104,29 @@ class Supervisor:
             self._pause(self._turn())
 
     def _pause(self, limit_s: float) -> None:
+        """Wait until it is time to look, or for a reason to."""
+        end = time.monotonic() + limit_s
+        while self._awaits_port and (left_s := end - time.monotonic()) > 0:
+            # Only the port is looked at meanwhile: an end is told by an event.
+            if self._take_all(min(PORT_S, left_s)) or self._listening():
+                return
+        self._take_all(max(0.0, end - time.monotonic()))
+
+    def _take_all(self, limit_s: float) -> bool:
+        """Take what is asked within that time; whether anything was."""
         try:
             asked = self._asked.get(timeout=limit_s)
+        except Empty:
+            return False
+        try:
             while True:
                 if asked is None:
                     self._stopped = True
-                    return
+                    return True
                 self._take(asked)
                 asked = self._asked.get_nowait()
         except Empty:
-            return
+            return True
 
     def _take(self, situation: Situation) -> None:
         if self._engine is None or situation.socket != self._situation.socket:
@@ -127,6 +142,7 @@ class Supervisor:
     def _turn(self) -> float:
         """Do all that can be done now; seconds until the next turn."""
         engine, spec = self._engine, self._situation.spec
+        self._awaits_port = False
         if engine is None:
             state = "off" if spec.off else "no engine" if self._situation.away else "starting"
             self._say(self._seen(state, "" if spec.off else self._situation.away))
@@ -151,6 +167,7 @@ class Supervisor:
             with self._host.lock(lock_file(self.name), _LOCK_S):
                 decision, container = self._look(engine)
                 if decision.action is None:
+                    self._awaits_port = decision.awaits_port
                     self._say(self._seen(decision.state, decision.reason, container, engine))
                     return decision.wait_s
                 if not isinstance(decision.action, Fetch):
@@ -177,7 +194,7 @@ class Supervisor:
             else "",
             stopped=record.stopped,
             has_image=wanted and container is None and self._has_image(engine),
-            listening=spec.probe_port is None or bool(listening_sockets(self._host, spec.probe_port)),
+            listening=self._listening(),
             settled=self._situation.gke is not None,
         )
         before = self._memory
@@ -192,6 +209,10 @@ class Supervisor:
                 reason=end,
             )
         return decision, container
+
+    def _listening(self) -> bool:
+        port = self._situation.spec.probe_port
+        return port is None or bool(listening_sockets(self._host, port))
 
     def _has_image(self, engine: Engine) -> bool:
         spec = self._situation.spec

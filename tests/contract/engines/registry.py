@@ -56,9 +56,14 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     registry: Registry
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are part of the play."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Engines try TLS first, and go on without when what answers is HTTP by its first line.
+    default_request_version = "HTTP/1.0"
     server: _Server
 
     def do_GET(self) -> None:
@@ -84,6 +89,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, registry.manifest, _MANIFEST)
         else:
             self._refuse(404, "MANIFEST_UNKNOWN", "manifest unknown")
+
+    def do_POST(self) -> None:
+        """Docker asks for a token in this way first when its images are containerd's; it goes on with the other."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._refuse(405, "UNSUPPORTED", "method not allowed")
 
     do_HEAD = do_GET  # noqa: N815  as http.server wants it
 
