@@ -264,17 +264,17 @@ class Agent:
     def _containers_in_order(self) -> list[ContainerSeen]:
         """As the configuration names them; those that no worker has told of yet are about to be started."""
         expected = self._seen is not None and self._seen.has_tpus
-        for spec in self._config.containers.specs:
-            if spec.name not in self._containers:
-                state = "off" if spec.off else "starting"
-                self._containers[spec.name] = ContainerSeen(
-                    spec.name,
-                    state,
-                    image=spec.image,
-                    required=spec.required,
-                    expected=expected or not spec.needs_devices,
-                )
-        return list(self._containers.values())
+        untold = {
+            spec.name: ContainerSeen(
+                spec.name,
+                "off" if spec.off else "starting",
+                image=spec.image,
+                required=spec.required,
+                expected=expected or not spec.needs_devices,
+            )
+            for spec in self._config.containers.specs
+        }
+        return list({**untold, **self._containers}.values())
 
     @property
     def _starting(self) -> bool:

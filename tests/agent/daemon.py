@@ -155,6 +155,35 @@ class Daemon:
             pid, _, _ = _CREDENTIALS.unpack(extra[0][2])
             self.messages.append(Message(data.decode(), pid, time.monotonic()))
 
+    def beside(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command beside it: its exit code, and what it printed.
+
+        What the daemon says is received meanwhile, as systemd does: the queue of a notification socket is short.
+        """
+        command = subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes", self.machine.root, *arguments],
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        ended = os.pidfd_open(command.pid)
+        try:
+            poll = select.poll()
+            for descriptor in (
+                ended,
+                self.socket.fileno(),
+                self.process.stderr.fileno() if self.process.stderr else -1,
+            ):
+                poll.register(descriptor, select.POLLIN)
+            while ended not in [descriptor for descriptor, _ in poll.poll(LIMIT_S * 2000)]:
+                self._receive(0)
+        finally:
+            os.close(ended)
+        out, err = command.communicate(timeout=LIMIT_S)
+        return command.returncode, out, err
+
     # Ending -------------------------------------------------------------------------------------------------------
 
     def signal(self, number: signal.Signals) -> None:

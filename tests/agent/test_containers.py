@@ -181,29 +181,22 @@ def test_the_list_is_the_agents_and_without_one_the_engines(
     assert "/run/docker.sock" in err or "engine" in err
 
 
-def test_stop_lasts_and_restart_ends_it(
-    machine: Machine, engine: FakeEngine, daemon: Daemon, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(machine, capsys, "stop", "vbar")[:2] == (
-        0, "vbar is stopped; start it with: tpuagent containers restart vbar\n",
-    )  # fmt: skip
+def test_stop_lasts_and_restart_ends_it(engine: FakeEngine, daemon: Daemon) -> None:
+    said = "vbar is stopped; start it with: tpuagent containers restart vbar\n"
+    assert daemon.beside("containers", "stop", "vbar") == (0, said, "")
     daemon.wait_status("vbar stopped: by an operator")
     assert engine.state.named(NAME).state == "exited"
-    assert "already stopped" in run(machine, capsys, "stop", "vbar")[1]
-    code, out, _ = run(machine, capsys, "restart", "vbar")
-    assert (code, out) == (0, f"vbar runs, container {engine.state.named(NAME).id[:12]}\n")
+    assert "already stopped" in daemon.beside("containers", "stop", "vbar")[1]
+    runs = f"vbar runs, container {engine.state.named(NAME).id[:12]}\n"
+    assert daemon.beside("containers", "restart", "vbar") == (0, runs, "")
     before = engine.state.named(NAME).started_at
-    assert run(machine, capsys, "restart", "vbar")[0] == 0
+    assert daemon.beside("containers", "restart", "vbar") == (0, runs, "")
     assert engine.state.named(NAME).started_at != before
 
 
-def test_restart_tells_what_is_in_the_way(
-    machine: Machine, engine: FakeEngine, daemon: Daemon, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_restart_tells_what_is_in_the_way(machine: Machine, daemon: Daemon) -> None:
     machine.tree.put(CONFIG, "containers: {vbar: {probe: off, image: 'a/absent:1', pull: never}}\n")
-    assert daemon.process.poll() is None
-    assert engine.serving
-    code, _, err = run(machine, capsys, "restart", "vbar")
+    code, _, err = daemon.beside("containers", "restart", "vbar")
     assert code == 17
     assert "it is failed" in err
     assert "pull is never" in err

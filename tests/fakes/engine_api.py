@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.fakes import engine_words
 from tests.fakes.engine_http import POLL_S, Speaker
-from tests.fakes.engine_state import FakeContainer, Published, Refusal
+from tests.fakes.engine_state import FakeContainer, Published, Refusal, pinned
 
 _NUMBERS = {"stdout": 1, "stderr": 2}
 
@@ -155,8 +155,8 @@ class Handler(Speaker):
 
     def _image(self, reference: str) -> None:
         name, image = self.server.fake.state.image(reference)
-        digests = [f"{name.rpartition(':')[0]}@{image.digest}"] if image.digest else []
-        self.json(200, {"Id": image.id, "RepoTags": [name], "RepoDigests": digests})
+        tags, digests = [name] if "@" not in name else [], [pinned(name, image)] if image.digest else []
+        self.json(200, {"Id": image.id, "RepoTags": tags, "RepoDigests": digests})
 
     def _remove_image(self, reference: str) -> None:
         state = self.server.fake.state
@@ -169,18 +169,12 @@ class Handler(Speaker):
         state = self.server.fake.state
         name, tag = self.query["fromImage"], self.query.get("tag", "latest")
         reference = f"{name}@{tag}" if tag.startswith("sha256:") else f"{name}:{tag}"
-        with state.changed:
-            wanted = [
-                (known, image)
-                for known, image in state.registry.items()
-                if reference in (known, f"{known.rpartition(':')[0]}@{image.digest}")
-            ]
-        known, image = wanted[0] if wanted else (reference, None)
+        image = state.find_published(reference)
         refused = self._pull_refused(reference, image)
         if refused and not state.words.in_stream:
             raise Refusal(*refused)
         with self.stream("application/json") as write:
-            for message in self._pulled(known, image, refused):
+            for message in self._pulled(reference, image, refused):
                 write(json.dumps(message).encode() + b"\r\n")
 
     def _pull_refused(self, reference: str, image: Published | None) -> engine_words.Refused | None:

@@ -200,9 +200,17 @@ class EngineState:
         """An image by its name, its repository's digest or its id."""
         with self.changed:
             for name, image in self.images.items():
-                if reference in (name, image.id, f"{name.rpartition(':')[0]}@{image.digest}"):
+                if reference in (name, image.id, pinned(name, image)):
                     return name, image
         raise Refusal(*self.words.no_image(reference))
+
+    def find_published(self, reference: str) -> Published | None:
+        """What the registry has by a name with a tag or a digest."""
+        with self.changed:
+            for name, image in self.registry.items():
+                if reference in (name, pinned(name, image)):
+                    return image
+        return None
 
     def create(self, name: str, body: dict[str, Any]) -> FakeContainer:
         with self.changed:
@@ -331,6 +339,12 @@ class EngineState:
         event = {"Type": "container", "Action": action, "Actor": {"ID": found.id, "Attributes": noted}}
         self.events.append({**event, "status": action, "id": found.id, "time": int(time.time())})
         self.changed.notify_all()
+
+
+def pinned(name: str, image: Published) -> str:
+    """The image's name by its digest, whatever name it has; empty when it has none."""
+    repository = name.partition("@")[0] if "@" in name else name.rpartition(":")[0]
+    return f"{repository}@{image.digest}" if image.digest else ""
 
 
 def _now() -> str:

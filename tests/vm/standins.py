@@ -31,7 +31,7 @@ carry_out() {{
     case $1 in
     crash) exit "$2" ;;
     hang) busybox kill -9 $listener ;;
-    leak) exec busybox tail -c 4g /dev/zero ;;
+    leak) exec busybox dd if=/dev/zero of=/dev/null bs=300M count=1 ;;
     log) busybox yes "a line of the stand-in that goes on without end" ;;
     deaf) trap '' TERM ;;
     slow) trap 'busybox sleep '"$2"'; exit 0' TERM ;;

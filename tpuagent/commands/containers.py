@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import suppress
 
 from tpuagent import config, status
@@ -19,7 +20,8 @@ from tpuagent.host import Host
 _RESTART_S = 30.0
 _LOOK_S = 0.1
 # What it is only until something happens by itself.
-_PASSING = ("starting", "stopped", "pulling")
+_PASSING = ("starting", "stopped", "pulling", "unknown")
+_UNKNOWN: status.Document = {"state": "unknown", "reason": "no agent says anything of it", "id": None}
 
 
 def containers(arguments: Namespace, host: Host) -> int:
@@ -76,14 +78,19 @@ def _stop(arguments: Namespace, host: Host, operator: Operator) -> int:
 
 
 def _restart(arguments: Namespace, host: Host, operator: Operator) -> int:
+    """The agent must have seen it stopped before it is wanted again: only then it is sure to start the new one."""
     name = arguments.name
-    document = status.read_status(host)
-    before = operator.restart(name, start=document is None)
-    if document is None:
+    operator.stop(name)
+    if status.read_status(host) is None:
+        operator.want(name)
+        operator.start(name)
         print(f"{name} is started; no agent runs, so nothing restarts it when it ends: systemctl start tpu-agent")
         return 0
     _wake_agent(host)
-    entry = _await_running(host, name, before.started_at if before else "")
+    _await(host, name, lambda state: state in ("stopped", "off"))
+    operator.want(name)
+    _wake_agent(host)
+    entry = _await(host, name, lambda state: state not in _PASSING)
     if entry["state"] != "running":
         why = f"it is {entry['state']}" + (f": {entry['reason']}" if entry["reason"] else "")
         raise DeadlinePassed(f"see {name} run", f"{why}; the agent goes on, follow it with: tpuagent containers")
@@ -91,18 +98,15 @@ def _restart(arguments: Namespace, host: Host, operator: Operator) -> int:
     return 0
 
 
-def _await_running(host: Host, name: str, started_before: str) -> status.Document:
-    """What the agent says of it, once it runs or something is in its way that does not pass by itself."""
+def _await(host: Host, name: str, enough: Callable[[str], bool]) -> status.Document:
+    """What the agent says of it, as soon as its state is enough, or at last."""
     end = time.monotonic() + _RESTART_S
-    entry: status.Document = {"state": "not known to the agent", "reason": "", "id": ""}
-    while time.monotonic() < end:
-        document = status.read_status(host)
-        entry = next((one for one in document["containers"] if one["name"] == name), entry) if document else entry
-        new = entry["state"] == "running" and entry["started_at"] != started_before
-        if new or entry["state"] not in ("running", *_PASSING):
-            break
+    while True:
+        document = status.read_status(host) or {"containers": []}
+        entry = next((one for one in document["containers"] if one["name"] == name), _UNKNOWN)
+        if enough(entry["state"]) or time.monotonic() >= end:
+            return entry
         time.sleep(_LOOK_S)
-    return entry
 
 
 def _remove(arguments: Namespace, host: Host, operator: Operator) -> int:

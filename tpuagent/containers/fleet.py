@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from tpuagent.values import replace
 
 _DOCKER_PID = "/run/docker.pid"
 FIRST_RETRY_S, MOST_RETRY_S = 0.25, 2.0
+# Docker gives its containers 15 s to end, and systemd has to look after what is left.
+STOPPING_S = 20.0
 
 log = structlog.get_logger()
 
@@ -51,7 +54,7 @@ class Fleet:
         self._specs = {spec.name: spec for spec in policy.specs}
         self._stopped = threading.Event()
         self._engine: Engine | None = None
-        self._told_by_pid = False
+        self._met_pid: str | None = None
 
     # What the agent says; from its loop ---------------------------------------------------------------------------
 
@@ -109,7 +112,7 @@ class Fleet:
             with engine.events() as events:
                 info = engine.info()
                 met = True
-                self._told_by_pid = self._host.exists(_DOCKER_PID)
+                self._met_pid = self._host.read(_DOCKER_PID)
                 log.info("engine_found", engine=info.name, version=info.version, api=info.api, socket=socket)
                 self._change(socket=self._host.at(socket), away="")
                 self._adopt_strangers(engine)
@@ -123,9 +126,18 @@ class Fleet:
         return met, "its events have ended"
 
     def _await_return(self) -> None:
-        """Docker that was stopped on purpose stays so: a connection to its socket would let systemd start it again."""
-        while self._told_by_pid and not self._host.exists(_DOCKER_PID) and not self._stopped.wait(FIRST_RETRY_S):
-            self._away("Docker has stopped; start it with: systemctl start docker")
+        """Docker that was stopped on purpose stays so: a connection to its socket would let systemd start it again.
+
+        It hangs up before it ends its containers, and its pid file goes after that: one that is the same may be
+        stopping. One that is the same for longer than that takes only hung up.
+        """
+        end = time.monotonic() + STOPPING_S
+        while self._met_pid and not self._stopped.wait(FIRST_RETRY_S):
+            pid = self._host.read(_DOCKER_PID)
+            if pid and (pid != self._met_pid or time.monotonic() >= end):
+                return
+            if not pid:
+                self._away("Docker has stopped; start it with: systemctl start docker")
 
     def _away(self, why: str) -> None:
         if self._common.socket is not None or self._common.away != why:

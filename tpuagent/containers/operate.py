@@ -49,23 +49,19 @@ class Operator:
             self._remember(name, replace(self._record(name), stopped=True))
             return self._end(container, spec)
 
-    def restart(self, name: str, *, start: bool) -> Container | None:
-        """End it and let it begin anew, whatever has failed before; the container that was there.
+    def want(self, name: str) -> None:
+        """Let the agent start it again, whatever has failed before."""
+        with self._lock(self._spec(name)):
+            self._remember(name, Record(stopped=False, asked=self._record(name).asked + 1))
 
-        `start`: start that one here and now, since no agent will.
-        """
-        spec = self._spec(name)
-        with self._lock(spec):
+    def start(self, name: str) -> None:
+        """Start it here and now, since no agent will."""
+        with self._lock(self._spec(name)):
             container = self._ours(name)
-            record = self._record(name)
-            self._remember(name, Record(stopped=False, asked=record.asked + 1))
-            self._end(container, spec)
-            if start:
-                if container is None:
-                    why = "it has not been made yet, which is the agent's work: systemctl start tpu-agent"
-                    raise NoSuchContainer(f"start {name}", why)
-                self._engine.start(container.id)
-            return container
+            if container is None:
+                why = "it has not been made yet, which is the agent's work: systemctl start tpu-agent"
+                raise NoSuchContainer(f"start {name}", why)
+            self._engine.start(container.id)
 
     def remove(self, names: list[str]) -> list[str]:
         """End and remove these, or all that the agent has made; their names."""

@@ -19,12 +19,12 @@ def layer(program: bytes) -> bytes:
     return packed([("bin/busybox", program, 0o755), ("etc/passwd", b"root:x:0:0:root:/:/bin/sh\n", 0o644)])
 
 
-def configuration(of_layer: bytes) -> bytes:
-    """The image's own document."""
+def configuration(of_layer: bytes, created: str = "2024-01-01T00:00:00Z") -> bytes:
+    """The image's own document; with another time it is another image."""
     document = {
         "architecture": "amd64",
         "os": "linux",
-        "created": "2024-01-01T00:00:00Z",
+        "created": created,
         "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/busybox", "true"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(of_layer)}"]},
     }

@@ -57,6 +57,9 @@ class EngineAtHand(Protocol):
     def published(self, name: str, *, secret: bool = False) -> str:
         """The reference of an image that is in the registry, if `secret` only for who shows the authorization."""
 
+    def digest(self, reference: str) -> str:
+        """By which its registry knows a published image."""
+
     @property
     def unpublished(self) -> str:
         """A reference of which the registry knows nothing."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tests.contract.engines.engines import COMMANDS, reference
 from tests.fakes.engine import FakeEngine
+from tests.fakes.engine_state import Refusal
 from tests.fakes.engine_words import Docker, Podman
 from tpuagent.containers.credentials import render_authorization
 
@@ -32,9 +35,15 @@ class FakeEngineAtHand:
         self.fake.state.publish(published, _TOKEN if secret else None)
         return published
 
+    def digest(self, reference: str) -> str:
+        """The simulated registry's."""
+        return self.fake.state.registry[reference].digest
+
     def forget(self, reference: str) -> None:
         """As another client would."""
-        self.fake.state.images.pop(reference, None)
+        with suppress(Refusal):
+            name, _ = self.fake.state.image(reference)
+            self.fake.state.images.pop(name)
 
     def clean(self) -> None:
         """It goes with its folder."""

@@ -26,7 +26,8 @@ class Registry:
 
     def __init__(self, program: bytes, password: str) -> None:
         content = layer(program)
-        config = configuration(content)
+        # Not the image of the archive: to Podman one image has all names and digests that it ever came with.
+        config = configuration(content, "2024-02-02T00:00:00Z")
         self.blobs = {f"sha256:{sha256(blob)}": blob for blob in (content, config)}
         self.manifest = json.dumps({
             "schemaVersion": 2,
@@ -34,6 +35,7 @@ class Registry:
             "config": _described("application/vnd.docker.container.image.v1+json", config),
             "layers": [_described(_LAYER, content)],
         }).encode()  # fmt: skip
+        self.digest = f"sha256:{sha256(self.manifest)}"
         self.names: dict[str, bool] = {}
         self.password = password
         self._http = _Server(("127.0.0.1", PORT), _Handler)
@@ -78,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "NAME_UNKNOWN", "repository name not known to registry")
         elif found["kind"] == "blobs" and found["which"] in registry.blobs:
             self._send(200, registry.blobs[found["which"]], "application/octet-stream")
-        elif found["kind"] == "manifests" and found["which"] in {"1", f"sha256:{sha256(registry.manifest)}"}:
+        elif found["kind"] == "manifests" and found["which"] in {"1", registry.digest}:
             self._send(200, registry.manifest, _MANIFEST)
         else:
             self._refuse(404, "MANIFEST_UNKNOWN", "manifest unknown")
