@@ -103,6 +103,6 @@ def test_the_command_imports_nothing_but_the_door() -> None:
     assert source.startswith("#!/usr/bin/python3 -IS\n"), "any other flag reads the caller's environment or .pth files"
 
 
-@pytest.mark.parametrize("script", ["postinst", "postrm"])
+@pytest.mark.parametrize("script", ["tpu-agent.postinst", "tpu-agent.prerm", "tpu-agent.postrm", "grub.sh"])
 def test_the_maintainer_scripts_are_sound_shell(script: str) -> None:
-    subprocess.run(["sh", "-n", ROOT / f"packaging/debian/tpu-agent.{script}"], check=True)
+    subprocess.run(["sh", "-n", ROOT / "packaging/debian" / script], check=True)
