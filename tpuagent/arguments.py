@@ -108,6 +108,11 @@ def _add_containers(verb: argparse.ArgumentParser) -> None:
     _add_json(verb)
 
 
+def _add_image(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--image", metavar="ROOT", help="check the image below this folder, which is not booted")
+    _add_json(verb)
+
+
 def _add_debug(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--debug", action="store_true", help="log every event as well")
 
@@ -118,6 +123,10 @@ Without a DEFAULT, a key that is not defined is an error. For example:
   tpuagent metadata tpu-env
   tpuagent metadata accelerator-type none
   tpuagent metadata zone '' /"""
+_CHECK_MORE = """
+
+What is wrong comes first, each with the command that mends it. Exits with 0 if
+nothing is wrong, 1 if something is, 2 if something could not be looked at."""
 _CONTAINERS_MORE = """
 
 `stop` lasts until `restart` or the next boot. For example:
@@ -150,6 +159,7 @@ VERBS = {
     "metadata": ("print what the metadata server says of this machine", _METADATA_MORE, _add_key),
     "env": ("show tpu-env, fetch it anew, or tell where it is", "", _add_what),
     "environment": ("bring /etc/environment to what the configuration wants", "", _add_dry_run),
+    "check": ("tell what is wrong with this machine, or with an image, and how to mend it", _CHECK_MORE, _add_image),
     "containers": (
         "list the containers that the agent keeps running, or act on one",
         _CONTAINERS_MORE,

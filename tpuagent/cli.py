@@ -146,6 +146,12 @@ def _containers(arguments: argparse.Namespace, host: Host) -> int:
     return containers.containers(arguments, host)
 
 
+def _check(arguments: argparse.Namespace, host: Host) -> int:
+    from tpuagent.commands import check
+
+    return check.check(arguments, host)
+
+
 _COMMANDS = {
     "status": _status,
     "devices": _devices,
@@ -154,6 +160,7 @@ _COMMANDS = {
     "metadata": _metadata,
     "env": _env,
     "environment": _environment,
+    "check": _check,
     "containers": _containers,
     "config": _config,
     "run": _run,
