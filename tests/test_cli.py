@@ -602,5 +602,23 @@ def test_a_configuration_of_comments_alone_needs_no_parser(machine: Machine, run
     assert not imported_by(run_python, machine.root, *verb.split()) & HEAVY
 
 
+def test_a_bind_imports_nothing_that_it_does_not_use(machine: Machine, run_python: RunPython) -> None:
+    machine.add_function("v5p")
+    # These take longer to import than the functions to bind.
+    slow = {
+        "argparse",
+        "re",
+        "enum",
+        "json",
+        "signal",
+        "collections",
+        "contextlib",
+        "functools",
+        "dataclasses",
+        "typing",
+    }
+    assert not imported_by(run_python, machine.root, "bind", "--all", "--dry-run") & (HEAVY | slow)
+
+
 def test_the_address_of_the_examples_is_the_first_one_the_machine_gives(machine: Machine) -> None:
     assert machine.add_function("v5p") == str(Address(0, 0, 4, 0))

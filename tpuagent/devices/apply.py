@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Sequence
 from itertools import takewhile
 
 from tpuagent.deadline import PatientChild, Write
@@ -14,6 +13,10 @@ from tpuagent.devices.steps import AwaitNode, Bind, LoadModule, SetAccess, SetOv
 from tpuagent.errors import ModuleUnavailable, NodeFault
 from tpuagent.host import GONE, Host
 from tpuagent.values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NODE_RETRY_S = 0.01
 
@@ -35,10 +38,10 @@ class Hands:
         self._child = child
         self._limits = limits
 
-    def announce(self, steps: Sequence[Step]) -> None:
-        """Let the writes that these steps begin with be made now; `apply` then takes their results one by one."""
-        writes = takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps)
-        self._child.announce([_write_of(step) for step in writes])
+    def announce(self, plans: Sequence[Sequence[Step]]) -> None:
+        """Let the writes that each plan begins with be made now; `apply` then takes their results one by one."""
+        writes = (takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps) for steps in plans)
+        self._child.announce(*([_write_of(step) for step in chain] for chain in writes))
 
     def apply(self, step: Step) -> None:
         """Carry out one step and verify it. Raises a TpuAgentError that says what the kernel answered."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from tpuagent.deadline import PatientChild, reap
 from tpuagent.devices.apply import Limits
 from tpuagent.devices.pci import Address, Function
@@ -11,6 +9,10 @@ from tpuagent.devices.policy import Policy
 from tpuagent.devices.report import Pass
 from tpuagent.devices.work import Work
 from tpuagent.host import Host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 LOCK = "/run/tpu-agent/devices.lock"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
 from tpuagent.devices.apply import Hands, Limits
@@ -26,6 +24,10 @@ from tpuagent.errors import (
 )
 from tpuagent.host import Host
 from tpuagent.values import replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 RECORDS = "/run/tpu-agent/devices.json"
 # So many that what is told the child fits into its pipe, whatever it is doing.
@@ -149,7 +151,10 @@ class Work:
         if self._dry_run or self._records == self._remembered:
             return
         try:
-            self._host.replace(RECORDS, render_records(self._records))
+            if any(record != NO_RECORD for record in self._records.values()):
+                self._host.replace(RECORDS, render_records(self._records))
+            else:
+                self._host.remove(RECORDS)
         except OSError as fault:  # a full /run is no reason to leave the functions unusable
             self._errors.append(TpuAgentError(f"write {RECORDS}", fault.strerror or str(fault)))
         self._remembered = dict(self._records)
@@ -170,8 +175,7 @@ class Work:
         if self._dry_run:
             self._done.update({function.address: steps for function, steps in chosen})
             return
-        for _, steps in chosen[:MOST_ANNOUNCED]:
-            self._hands.announce(steps)
+        self._hands.announce([steps for _, steps in chosen[:MOST_ANNOUNCED]])
         for function, steps in chosen:
             self._done[function.address] = self._take_steps(function, steps)
 
