@@ -55,6 +55,10 @@ class PatientChild:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let the child end, if there is one; the next write starts another."""
         if not self._pid:
             return
         if self._under_way:

@@ -23,11 +23,12 @@ NODE_RETRY_S = 0.01
 
 @dataclass(frozen=True)
 class Limits:
-    """How long each wait may last, in seconds."""
+    """How long each wait may last, in seconds. `idle_s`: how long the daemon keeps a child that has nothing to do."""
 
     write_s: float = 5.0
     node_s: float = 2.0
     lock_s: float = 30.0
+    idle_s: float = 5.0
 
 
 class Hands:
@@ -37,6 +38,7 @@ class Hands:
         self._host = host
         self._child = child
         self._limits = limits
+        self._awaited: dict[Address, tuple[str, ...]] = {}
 
     def announce(self, plans: Sequence[Sequence[Step]]) -> None:
         """Let the writes that each plan begins with be made now; `apply` then takes their results one by one."""
@@ -66,7 +68,11 @@ class Hands:
             raise reasons.explain(step, fault.errno or errno.EIO) from fault
 
     def _paths(self, target: Address | str) -> list[str]:
-        return [target] if isinstance(target, str) else [node.path for node in sysfs.nodes_of(self._host, target)]
+        if isinstance(target, str):
+            return [target]
+        # Right after its node was awaited, when the paths have just been looked up.
+        paths = self._awaited.pop(target, None) or sysfs.node_paths(self._host, target)
+        return [path for path in paths if sysfs.look_at_node(self._host, path)]
 
     def _set_parameter(self, step: SetParameter) -> None:
         path = f"/sys/module/{step.module.replace('-', '_')}/parameters/{step.parameter}"
@@ -101,6 +107,7 @@ class Hands:
                     f"{paths[0] if paths else 'its node'} did not appear within {self._limits.node_s:g} s; see: dmesg",
                 )
             time.sleep(NODE_RETRY_S)
+        self._awaited[address] = paths
 
 
 def _write_of(step: Step) -> Write:

@@ -20,7 +20,9 @@ LOCK = "/run/tpu-agent/devices.lock"
 def look(host: Host, policy: Policy) -> Pass:
     """What is there, with the holders of each function as far as the caller may see them. Changes nothing."""
     with PatientChild(host, Limits().write_s) as child:
-        return Work(host, policy, child, Limits(), dry_run=True).finish(with_holders=True)
+        work = Work(host, policy, child, Limits(), dry_run=True)
+        work.choose(None)
+        return work.finish(with_holders=True)
 
 
 def keep(
@@ -42,7 +44,7 @@ def keep(
     reap()
     with host.lock(LOCK, limits.lock_s):
         work = Work(host, policy, child, limits)
-        return work.bind([function for function in work.functions if work.wants(function, retry=retry)]).finish()
+        return work.bind(work.look(), lambda function: work.wants(function, retry=retry)).finish()
 
 
 def bind(

@@ -29,7 +29,7 @@ from tpuagent.values import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     Table = Mapping[str, Generation]
 
@@ -42,13 +42,16 @@ _ACCELERATOR_CLASS = "0x12"
 
 def scan(host: Host, generations: Sequence[Generation]) -> list[Function]:
     """Every function on the bus whose own four ids are in the table, in the order of addresses."""
+    return sorted(look_at_each(host, generations), key=lambda function: function.address)
+
+
+def look_at_each(host: Host, generations: Sequence[Generation]) -> Iterator[Function]:
+    """As `scan`, each as soon as it has been looked at, in the order of names."""
     table = {generation.ids.alias: generation for generation in generations}
-    found = []
     for name in host.names(DEVICES):
         ids, _ = _ids_and_class(host, name)
         if (generation := table.get(ids)) and (function := _look(host, name, generation, table)):
-            found.append(function)
-    return sorted(found, key=lambda function: function.address)
+            yield function
 
 
 def require_tpu(host: Host, address: Address, generations: Sequence[Generation]) -> None:
@@ -76,14 +79,15 @@ def _look(host: Host, name: str, generation: Generation, table: Table) -> Functi
         driver=driver_of(host, name),
         group=group,
         no_iommu=no_iommu,
-        neighbours=_neighbours(host, name, table) if group else (),
     )
     paths = [function.group_node] if function.group_node else []
     if function.driver:  # which makes the others
         paths += _device_paths(host, name)
     nodes = tuple(node for path in paths if (node := look_at_node(host, path)))
+    # After the nodes: the pass may be binding a neighbour, which gets its driver first and then the group its node.
+    neighbours = _neighbours(host, name, table) if group else ()
     # It may have vanished while it was looked at.
-    return replace(function, nodes=nodes) if host.exists(folder) else None
+    return replace(function, nodes=nodes, neighbours=neighbours) if host.exists(folder) else None
 
 
 def _neighbours(host: Host, name: str, table: Table) -> tuple[Neighbour, ...]:
@@ -124,11 +128,6 @@ def node_paths(host: Host, address: Address | str) -> tuple[str, ...]:
 
 def _device_paths(host: Host, address: Address | str) -> list[str]:
     return [f"/dev/vfio/devices/{device}" for device in host.names(f"{DEVICES}/{address}/vfio-dev")]
-
-
-def nodes_of(host: Host, address: Address | str) -> tuple[Node, ...]:
-    """The function's nodes that are there now."""
-    return tuple(node for path in node_paths(host, address) if (node := look_at_node(host, path)))
 
 
 def look_at_node(host: Host, path: str) -> Node | None:
