@@ -28,7 +28,10 @@ def entry() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(descriptor)
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    os._exit(code)  # nothing is left to be done; to take the interpreter apart would be a tenth of a command
 
 
 def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[], Monitor] | None = None) -> int:

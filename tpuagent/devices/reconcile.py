@@ -12,7 +12,7 @@ from tpuagent.host import Host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 LOCK = "/run/tpu-agent/devices.lock"
 
@@ -21,7 +21,7 @@ def look(host: Host, policy: Policy) -> Pass:
     """What is there, with the holders of each function as far as the caller may see them. Changes nothing."""
     with PatientChild(host, Limits().write_s) as child:
         work = Work(host, policy, child, Limits(), dry_run=True)
-        work.choose(None)
+        list(work.look())
         return work.finish(with_holders=True)
 
 
@@ -65,7 +65,7 @@ def _operate(
     host: Host,
     policy: Policy,
     addresses: Sequence[Address] | None,
-    verb: Callable[[Work, list[Function]], Work],
+    verb: Callable[[Work, Iterable[Function]], Work],
     *,
     dry_run: bool,
     limits: Limits,

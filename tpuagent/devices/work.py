@@ -74,11 +74,11 @@ class Work:
         there = {function.address for function in found}
         self._records = {address: record for address, record in self._records.items() if address in there}
 
-    def choose(self, addresses: Sequence[Address] | None) -> list[Function]:
+    def choose(self, addresses: Sequence[Address] | None) -> Iterable[Function]:
         """The functions that an operator named; all when none is. Raises before anything is touched."""
-        everything = list(self.look())
         if addresses is None:
-            return everything
+            return self.look()
+        everything = list(self.look())
         for address in addresses:
             if address in self._policy.exclude:
                 raise NotATpu(f"touch {address}", "the configuration excludes it (devices.exclude)")
@@ -95,11 +95,14 @@ class Work:
 
     # Verbs --------------------------------------------------------------------------------------------------------
 
-    def take(self, functions: list[Function]) -> Work:
+    def take(self, functions: Iterable[Function]) -> Work:
         """Bind for an operator: not left alone any longer."""
-        for function in functions:
+
+        def wanted(function: Function) -> bool:
             self._remember(function, released=False)
-        return self.bind(functions)
+            return True
+
+        return self.bind(functions, wanted)
 
     def bind(self, functions: Iterable[Function], wanted: Callable[[Function], bool] = lambda _: True) -> Work:
         """Make those of the functions usable that are wanted; the first is begun before the last is looked at."""
@@ -139,8 +142,9 @@ class Work:
         faults = (error for error in self._errors if isinstance(error, ModuleUnavailable))
         return None if sysfs.driver_is_there(self._host, VFIO_DRIVER) else next(faults, None)
 
-    def give_back(self, functions: list[Function]) -> Work:
+    def give_back(self, functions: Iterable[Function]) -> Work:
         """Unbind for an operator: back to the previous driver, and left alone from now on."""
+        functions = list(functions)
         self._find_holders(function for function in functions if function.bound)
         for function in functions:
             if function.release_pending and (pending := obstacle(function, self._policy)):
