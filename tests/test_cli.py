@@ -532,13 +532,14 @@ def test_an_unexpected_fault_is_one_line_and_a_trace_for_who_asks(machine: Machi
 def test_standard_streams_that_the_caller_has_closed_are_no_trap(tmp_path: Path) -> None:
     # A pipe to a child that took the number of a standard stream would be lost in it.
     script = """
-import atexit, os, sys
+import os, sys
 found = sys.argv.pop()
-def note():
-    streams = [os.path.exists(f"/proc/self/fd/{number}") for number in (0, 1, 2)]
-    with open(found, "w") as file:
-        print(*streams, file=file)
-atexit.register(note)
+def note(event, facts):
+    if event == "open" and "status.json" in str(facts[0]):  # what the command looks at
+        streams = [os.path.exists(f"/proc/self/fd/{number}") for number in (0, 1, 2)]
+        with open(found, "w") as file:
+            print(*streams, file=file)
+sys.addaudithook(note)
 from tpuagent.cli import entry
 entry()
 """
@@ -600,6 +601,24 @@ def test_a_configuration_of_comments_alone_needs_no_parser(machine: Machine, run
     machine.tree.put(configfiles.CONFIG_FILE, "# devices:\n#   mode: '0666'\n\n")
     machine.tree.put(f"{configfiles.DROP_IN_FOLDER}/10-site.yaml", "\n  # nothing yet\n")
     assert not imported_by(run_python, machine.root, *verb.split()) & HEAVY
+
+
+def test_a_bind_imports_nothing_that_it_does_not_use(machine: Machine, run_python: RunPython) -> None:
+    machine.add_function("v5p")
+    # These take longer to import than the functions to bind.
+    slow = {
+        "argparse",
+        "re",
+        "enum",
+        "json",
+        "signal",
+        "collections",
+        "contextlib",
+        "functools",
+        "dataclasses",
+        "typing",
+    }
+    assert not imported_by(run_python, machine.root, "bind", "--all", "--dry-run") & (HEAVY | slow)
 
 
 def test_the_address_of_the_examples_is_the_first_one_the_machine_gives(machine: Machine) -> None:

@@ -1,21 +1,25 @@
 """What can be typed? The one description of the command line; help comes from it.
 
-Not every command needs every verb's description, and making them takes longer than most commands.
+What is plainly typed is taken here. argparse has the last word on everything else: to import it, and to make a parser,
+takes longer than most commands.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Protocol
 
-from tpuagent import __version__
+    class Verb(Protocol):
+        """What takes the description of a verb's arguments: argparse's parser of that verb, or `_Plain`."""
 
-_PLAIN_COLUMNS = 80
-# argparse looks each of its words up in catalogues of translations, which imports locale and searches four folders a
-# word. There are none of them, nor of ours.
-argparse._ = str  # type: ignore[attr-defined]
+        def add_argument(self, *names: str, **options: Any) -> object:
+            """As argparse has it."""
+
+
 # What a command's help ends with; the man page tells the whole story.
-_EXIT_CODES = """\
+EXIT_CODES = """\
 exit codes: 0 done, or already so; 1 unexpected error; 2 usage;
 10 no such function; 11 not a TPU, or excluded; 12 in use; 13 no IOMMU group,
 or a shared one; 14 kernel module; 15 refused by the kernel; 16 device node;
@@ -25,62 +29,82 @@ refused; 25 no such container; 77 not root, or sysfs is read-only;
 78 configuration"""
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the whole command line, or of one that begins with the verb `only`."""
-    common = argparse.ArgumentParser(add_help=False, formatter_class=_Formatter)
-    common.add_argument(
-        "--config",
-        metavar="FILE",
-        default=argparse.SUPPRESS,
-        help="read this file instead of /etc/tpu-agent/config.yaml and its config.d",
-    )
-    parser = argparse.ArgumentParser(
-        prog="tpuagent",
-        description="Make the TPU chips of this virtual machine usable, and keep them so.",
-        epilog="See tpuagent(8) for examples, files and exit codes.",
-        formatter_class=_Formatter,
-        parents=[common],
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"tpuagent {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, prog="tpuagent")
-    for name, (help_, more, add_arguments) in VERBS.items() if only is None else [(only, VERBS[only])]:
-        verb = verbs.add_parser(
-            name,
-            help=help_,
-            description=f"{help_[0].upper()}{help_[1:]}.{more}",
-            epilog=_EXIT_CODES,
-            formatter_class=_Formatter,
-            parents=[common],
-            allow_abbrev=False,
-        )
-        add_arguments(verb)
-    return parser
+class Arguments:
+    """What was typed: the verb and what it takes, as attributes."""
+
+    verb: str
+
+    def __init__(self, **known: object) -> None:
+        self.__dict__.update(known)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal. The original imports shutil to find that out, at every argument that is added."""
+def take_plain(argv: Sequence[str], arguments: Arguments) -> bool:
+    """Put into `arguments` what argparse would, if there is nothing but a verb, its switches and its list.
 
-    def __init__(self, prog: str) -> None:
-        try:
-            columns = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
-        except (OSError, ValueError):
-            columns = _PLAIN_COLUMNS
-        super().__init__(prog, width=columns - 2)
+    False for anything else, be it help, a value of an option or a mistake; `arguments` is then as it was.
+    """
+    if not argv or argv[0] not in VERBS:
+        return False
+    verb, *words = argv
+    plain = _Plain()
+    VERBS[verb][2](plain)
+    if not plain.take(words):
+        return False
+    arguments.__dict__.update(plain.values, verb=verb)
+    return True
 
 
-def _add_json(verb: argparse.ArgumentParser) -> None:
+class _Plain:
+    """Takes the words that follow a verb: switches by their whole names, and one list that stands in one piece."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bool | list[str]] = {}
+        self._switches: dict[str, str] = {}
+        self._list: str | None = None
+        self._understood = True
+
+    def add_argument(self, *names: str, **options: object) -> None:
+        name, meaning = names[0], {key: options[key] for key in options if key not in ("help", "metavar")}
+        if meaning == {"action": "store_true"} and len(names) == 1 and name.startswith("--"):
+            self._switches[name] = name[2:].replace("-", "_")
+            self.values[self._switches[name]] = False
+        elif meaning == {"nargs": "*"} and not name.startswith("-") and self._list is None:
+            self._list = name
+            self.values[name] = []
+        else:
+            self._understood = False
+
+    def take(self, words: Sequence[str]) -> bool:
+        """Whether all of them are plain; `values` has them then."""
+        places = [place for place, word in enumerate(words) if word not in self._switches]
+        listed = [words[place] for place in places]
+        in_one_piece = not places or places[-1] - places[0] < len(places)
+        if not self._understood or not in_one_piece or any(word.startswith("-") for word in listed):
+            return False
+        if listed and self._list is None:
+            return False
+        if self._list:
+            self.values[self._list] = listed
+        self.values.update((self._switches[word], True) for word in words if word in self._switches)
+        return True
+
+
+def _add_json(verb: Verb) -> None:
     verb.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_functions(verb: argparse.ArgumentParser) -> None:
+def _add_functions(verb: Verb) -> None:
     verb.add_argument("address", nargs="*", metavar="ADDRESS", help="like 0000:00:04.0 or 00:04.0")
     verb.add_argument("--all", action="store_true", help="every TPU function of the host")
     verb.add_argument("--dry-run", action="store_true", help="print the steps and take none; needs no root")
     _add_json(verb)
 
 
-def _add_key(verb: argparse.ArgumentParser) -> None:
+def _add_key(verb: Verb) -> None:
     verb.add_argument("key", metavar="KEY", help="below instance/TYPE; / lists the keys")
     verb.add_argument("default", metavar="DEFAULT", nargs="?", help="what to print when there is no such key")
     verb.add_argument(
@@ -90,15 +114,15 @@ def _add_key(verb: argparse.ArgumentParser) -> None:
     _add_json(verb)
 
 
-def _add_what(verb: argparse.ArgumentParser) -> None:
+def _add_what(verb: Verb) -> None:
     verb.add_argument("what", nargs="?", choices=("show", "refresh", "path"), default="show", help="show if not given")
 
 
-def _add_dry_run(verb: argparse.ArgumentParser) -> None:
+def _add_dry_run(verb: Verb) -> None:
     verb.add_argument("--dry-run", action="store_true", help="show the difference and change nothing; needs no root")
 
 
-def _add_containers(verb: argparse.ArgumentParser) -> None:
+def _add_containers(verb: Verb) -> None:
     actions = ("list", "restart", "stop", "logs", "remove")
     verb.add_argument("action", nargs="?", choices=actions, default="list", help="list if not given")
     verb.add_argument("name", nargs="?", metavar="NAME", help="of the container, like vbar; remove: all if not given")
@@ -108,12 +132,12 @@ def _add_containers(verb: argparse.ArgumentParser) -> None:
     _add_json(verb)
 
 
-def _add_image(verb: argparse.ArgumentParser) -> None:
+def _add_image(verb: Verb) -> None:
     verb.add_argument("--image", metavar="ROOT", help="check the image below this folder, which is not booted")
     _add_json(verb)
 
 
-def _add_debug(verb: argparse.ArgumentParser) -> None:
+def _add_debug(verb: Verb) -> None:
     verb.add_argument("--debug", action="store_true", help="log every event as well")
 
 

@@ -5,11 +5,10 @@ Nothing is imported here that not every command uses: `tpuagent status` must ans
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 
-from tpuagent.arguments import VERBS, build_parser
+from tpuagent.arguments import VERBS, Arguments, take_plain
 from tpuagent.errors import TpuAgentError
 from tpuagent.host import Host
 
@@ -29,16 +28,22 @@ def entry() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD_STREAM:
         pass
     os.close(descriptor)
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    os._exit(code)  # nothing is left to be done; to take the interpreter apart would be a tenth of a command
 
 
 def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[], Monitor] | None = None) -> int:
     """Run one command and return its exit code. `host` and `open_monitor`: another machine than this one."""
     try:
         # Given here and not as defaults: the verb's own default would overwrite what stands before the verb.
-        parser = build_parser(argv[0] if argv and argv[0] in VERBS else None)
+        arguments = Arguments(config=None, open_monitor=open_monitor)
         try:
-            arguments = parser.parse_args(argv, argparse.Namespace(config=None, open_monitor=open_monitor))
+            if not take_plain(argv, arguments):
+                from tpuagent.parser import build_parser
+
+                build_parser(argv[0] if argv and argv[0] in VERBS else None).parse_args(argv, arguments)
             code: int = _COMMANDS[arguments.verb](arguments, host or Host())
         finally:  # also after --help, which ends by an exit
             if sys.stdout:
@@ -65,7 +70,7 @@ def main(argv: Sequence[str], host: Host | None = None, open_monitor: Callable[[
 # Commands ---------------------------------------------------------------------------------------------------------
 
 
-def _run(arguments: argparse.Namespace, host: Host) -> int:
+def _run(arguments: Arguments, host: Host) -> int:
     from tpuagent import log
     from tpuagent.agent import Agent
 
@@ -79,7 +84,7 @@ def _run(arguments: argparse.Namespace, host: Host) -> int:
     return Agent(host, arguments.config, open_monitor).run()
 
 
-def _status(arguments: argparse.Namespace, host: Host) -> int:
+def _status(arguments: Arguments, host: Host) -> int:
     from tpuagent import status
 
     document = status.read_status(host)
@@ -98,55 +103,55 @@ def _status(arguments: argparse.Namespace, host: Host) -> int:
     return 0 if document["state"] == "ready" else 1
 
 
-def _devices(arguments: argparse.Namespace, host: Host) -> int:
+def _devices(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import devices
 
     return devices.devices(arguments, host)
 
 
-def _bind(arguments: argparse.Namespace, host: Host) -> int:
+def _bind(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import devices
 
     return devices.bind(arguments, host)
 
 
-def _unbind(arguments: argparse.Namespace, host: Host) -> int:
+def _unbind(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import devices
 
     return devices.unbind(arguments, host)
 
 
-def _config(arguments: argparse.Namespace, host: Host) -> int:
+def _config(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import configuration
 
     return configuration.show(arguments, host)
 
 
-def _metadata(arguments: argparse.Namespace, host: Host) -> int:
+def _metadata(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import metadata
 
     return metadata.metadata(arguments, host)
 
 
-def _env(arguments: argparse.Namespace, host: Host) -> int:
+def _env(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import metadata
 
     return metadata.env(arguments, host)
 
 
-def _environment(arguments: argparse.Namespace, host: Host) -> int:
+def _environment(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import metadata
 
     return metadata.environment(arguments, host)
 
 
-def _containers(arguments: argparse.Namespace, host: Host) -> int:
+def _containers(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import containers
 
     return containers.containers(arguments, host)
 
 
-def _check(arguments: argparse.Namespace, host: Host) -> int:
+def _check(arguments: Arguments, host: Host) -> int:
     from tpuagent.commands import check
 
     return check.check(arguments, host)

@@ -14,12 +14,16 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
-from collections import deque
-from collections.abc import Sequence
 
 from tpuagent.errors import DeadlinePassed
 from tpuagent.host import Host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Sequence
+else:  # the same functions; the enumerations that `signal` makes of its numbers take longer than all that is done here
+    import _signal as signal
 
 Write = tuple[str, str]  # an attribute and its new value
 
@@ -43,7 +47,7 @@ class PatientChild:
         self._requests = self._answers = -1
         self._received = ""
         # Writes that the child has been told of and whose answers are to come, and answers that nobody has asked for.
-        self._under_way: deque[Write] = deque()
+        self._under_way: list[Write] = []
         self._answered: dict[Write, str] = {}
 
     def __enter__(self) -> PatientChild:
@@ -51,6 +55,10 @@ class PatientChild:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let the child end, if there is one; the next write starts another."""
         if not self._pid:
             return
         if self._under_way:
@@ -58,13 +66,13 @@ class PatientChild:
         else:
             os.waitpid(self._dismiss(), 0)  # it ends at the end of its pipe
 
-    def announce(self, chain: Sequence[Write]) -> None:
-        """Let the child make these writes now, in order up to the first that fails; `write` then takes the answers.
+    def announce(self, *chains: Sequence[Write]) -> None:
+        """Let the child make these writes now, each chain up to its first that fails; `write` then takes the answers.
 
         A pass that told the child of one write after another would spend most of its time on changing processes.
         """
-        if chain:
-            self._send(chain)
+        if any(chains):
+            self._send(*filter(None, chains))
 
     def write(self, path: str, text: str) -> None:
         """As Host.write_attribute; DeadlinePassed when the kernel does not answer in time."""
@@ -79,18 +87,19 @@ class PatientChild:
         elif answer != _DONE:
             raise OSError(int(answer), os.strerror(int(answer)))
 
-    def _send(self, chain: Sequence[Write]) -> None:
-        message = "\0".join(part for write in chain for part in write) + _END
+    def _send(self, *chains: Sequence[Write]) -> None:
+        message = "".join("\0".join(part for write in chain for part in write) + _END for chain in chains)
+        writes = [write for chain in chains for write in chain]
         if not self._pid:
             self._start()
         # Before the child is told: after a ^C in between, nobody must take it for idle and wait for its end.
-        self._under_way.extend(chain)
+        self._under_way += writes
         try:
             os.write(self._requests, message.encode())
         except BrokenPipeError:  # somebody has killed it while it was idle
             self._leave_behind()
             self._start()
-            self._under_way.extend(chain)
+            self._under_way += writes
             os.write(self._requests, message.encode())
 
     def _receive(self, action: str) -> None:
@@ -106,7 +115,7 @@ class PatientChild:
             raise DeadlinePassed(action, "the process that made the access was killed; try again")
         *whole, self._received = (self._received + received).split(_END)
         for answer in whole:
-            self._answered[self._under_way.popleft()] = answer
+            self._answered[self._under_way.pop(0)] = answer
 
     def _start(self) -> None:
         requests, self._requests = os.pipe()

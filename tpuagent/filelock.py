@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 
 from tpuagent.errors import DeadlinePassed, NotPermitted
 
@@ -23,9 +22,7 @@ class FileLock:
         import fcntl
 
         try:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            # 0600: anybody who may open the file may lock it, and could make the agent wait for ever.
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = self._open()
         except OSError as fault:
             raise NotPermitted(f"lock {self._path}", fault.strerror or str(fault)) from fault
         end = time.monotonic() + self._limit_s
@@ -43,10 +40,21 @@ class FileLock:
                         f" look at it with: ps -fp {holder or '?'}",
                     ) from None
                 time.sleep(LOCK_RETRY_S)
-        with suppress(OSError):  # who holds it is only for the message above; /run may be full
+        try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError:  # who holds it is only for the message above; /run may be full
+            pass
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+    def _open(self) -> int:
+        # 0600: anybody who may open the file may lock it, and could make the agent wait for ever.
+        flags, mode = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        try:
+            return os.open(self._path, flags, mode)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            return os.open(self._path, flags, mode)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
 
 from tpuagent.errors import ModuleUnavailable, NotPermitted
 from tpuagent.filelock import FileLock
@@ -162,8 +161,10 @@ class Host:
 
     @staticmethod
     def _forget(place: str) -> None:
-        with suppress(FileNotFoundError):
+        try:
             os.unlink(place)
+        except FileNotFoundError:
+            pass
 
     def _make_folder(self, folder: str, uid: int, gid: int) -> None:
         if os.path.isdir(folder):

@@ -14,11 +14,13 @@ from tests.devices import passes
 from tests.fakes import uevents
 from tests.fakes.machine import Machine
 from tests.fakes.uevents import FakeMonitor
+from tests.test_deadline import children
 from tpuagent.devices.apply import Limits
 from tpuagent.devices.policy import Policy
 from tpuagent.devices.report import Pass
 from tpuagent.devices.watch import DeviceWatch
 from tpuagent.errors import TpuAgentError
+from tpuagent.values import replace
 
 # Far below the times after which the worker looks again by itself.
 SOON_S = 5.0
@@ -129,6 +131,17 @@ def test_an_unbind_by_hand_is_undone(machine: Machine, watched: Watched) -> None
     machine.write(passes.unbind_path("vfio-pci"), function)
     watched.until(lambda seen: passes.all_ready(seen) and seen.changed)
     assert machine.driver(function) == "vfio-pci"
+
+
+def test_a_quiet_worker_has_no_child_and_makes_another_when_there_is_work(machine: Machine) -> None:
+    before = children()
+    function = machine.add_function("v6e")
+    with _running(Watched(machine, limits=replace(passes.LONG, idle_s=0.01))) as at_work:
+        for _ in range(2):
+            at_work.until(lambda seen: passes.all_ready(seen) and seen.changed)
+            at_work.passes_until_quiet()
+            assert children() <= before
+            machine.write(passes.unbind_path("vfio-pci"), function)
 
 
 def test_an_operator_s_unbind_is_respected(machine: Machine, watched: Watched) -> None:

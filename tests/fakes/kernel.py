@@ -128,11 +128,16 @@ class Kernel:
                         self._probe(driver, address)
 
     def _probe(self, driver: str, address: str) -> None:
-        if driver == "vfio-pci":
-            vfio.join(self.tree, address)
-        accel.join(self.tree, driver, address)
-        self.tree.put(f"{BOUND}/{address}", driver)
+        # The link is there before what the driver makes, and goes again when the driver fails.
         self.tree.link(f"{DEVICES}/{address}/driver", f"{DRIVERS}/{driver}")
+        try:
+            if driver == "vfio-pci":
+                vfio.join(self.tree, address)
+            accel.join(self.tree, driver, address)
+        except OSError:
+            self.tree.remove(f"{DEVICES}/{address}/driver")
+            raise
+        self.tree.put(f"{BOUND}/{address}", driver)
         self.tree.link(f"{DRIVERS}/{driver}/{address}", f"{DEVICES}/{address}")
         uevents.send(self.tree, "pci", "bind", address)
 

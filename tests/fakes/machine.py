@@ -26,6 +26,12 @@ _IOMMU = f"{HIDDEN}/iommu"
 ModuleState = Literal["loaded", "available", "builtin", "absent"]
 
 
+def _alias(vendor: str, device: str, subsystem_vendor: str, subsystem_device: str, device_class: str) -> str:
+    """What `modalias` reads: all ids and the three parts of the class, in upper case."""
+    ids = f"v0000{vendor.upper()}d0000{device.upper()}sv0000{subsystem_vendor.upper()}sd0000{subsystem_device.upper()}"
+    return f"pci:{ids}bc{device_class[:2]}sc{device_class[2:4]}i{device_class[4:]}\n"
+
+
 class Machine(Processes):
     """The machine in a folder: `Machine.create` makes a new one, `Machine` opens one that is there."""
 
@@ -129,6 +135,7 @@ class Machine(Processes):
         self.tree.put(f"{folder}/driver_override", "(null)\n")
         self.tree.put(f"{folder}/uevent", f"PCI_CLASS={device_class}\nPCI_SLOT_NAME={address}\n")
         self.tree.put(f"{folder}/class", f"0x{device_class}\n", 0o444)
+        self.tree.put(f"{folder}/modalias", _alias(*KINDS[kind]), 0o444)
         self.tree.put(f"{folder}/device", f"0x{device}\n", 0o444)
         self.tree.put(f"{folder}/subsystem_vendor", f"0x{subsystem_vendor}\n", 0o444)
         self.tree.put(f"{folder}/subsystem_device", f"0x{subsystem_device}\n", 0o444)

@@ -6,10 +6,10 @@ import os
 import shutil
 import subprocess
 import textwrap
-from argparse import Namespace
 from collections.abc import Iterator
 
 from tpuagent import config
+from tpuagent.arguments import Arguments
 from tpuagent.commands.output import print_json
 from tpuagent.config import Config
 from tpuagent.containers.conflicts import find_installed
@@ -32,7 +32,7 @@ _MANAGER_LIMIT_S = 5
 _NARROWEST = 60
 
 
-def check(arguments: Namespace, host: Host) -> int:
+def check(arguments: Arguments, host: Host) -> int:
     """Print every finding; 1 if something is wrong, 2 if something could not be looked at."""
     if arguments.image is not None:
         if not os.path.isdir(os.path.join(arguments.image, "etc")):
@@ -47,7 +47,7 @@ def check(arguments: Namespace, host: Host) -> int:
     return 1 if WRONG in verdicts else _COULD_NOT if UNKNOWN in verdicts else 0
 
 
-def _findings(arguments: Namespace, host: Host, *, booted: bool) -> Iterator[Finding]:
+def _findings(arguments: Arguments, host: Host, *, booted: bool) -> Iterator[Finding]:
     settings, wrong = _configuration(arguments, host)
     yield wrong
     tree = Tree(host)
@@ -60,7 +60,7 @@ def _findings(arguments: Namespace, host: Host, *, booted: bool) -> Iterator[Fin
     yield from _metadata(host, settings)
 
 
-def _configuration(arguments: Namespace, host: Host) -> tuple[Config, Finding]:
+def _configuration(arguments: Arguments, host: Host) -> tuple[Config, Finding]:
     try:
         return config.load(host, arguments.config), Finding("configuration", "can be read", "as it should be", OK)
     except ConfigError as fault:

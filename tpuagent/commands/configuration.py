@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 from tpuagent import config
+from tpuagent.arguments import Arguments
 from tpuagent.commands.output import print_json
 from tpuagent.host import Host
 
 
-def show(arguments: Namespace, host: Host) -> int:
+def show(arguments: Arguments, host: Host) -> int:
     """The effective configuration, each value with its origin."""
     shown = config.explain(config.load(host, arguments.config))
     if arguments.json:

@@ -6,11 +6,11 @@ import os
 import signal
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
 
 from tpuagent import config, status
+from tpuagent.arguments import Arguments
 from tpuagent.commands.output import print_json
 from tpuagent.containers.operate import Operator
 from tpuagent.errors import DeadlinePassed, UsageError
@@ -24,7 +24,7 @@ _PASSING = ("starting", "stopped", "pulling", "unknown")
 _UNKNOWN: status.Document = {"state": "unknown", "reason": "no agent says anything of it", "id": None}
 
 
-def containers(arguments: Namespace, host: Host) -> int:
+def containers(arguments: Arguments, host: Host) -> int:
     """List them, or do something with one."""
     if arguments.action == "list":
         return _list(arguments, host)
@@ -39,7 +39,7 @@ def containers(arguments: Namespace, host: Host) -> int:
     return {"stop": _stop, "restart": _restart, "remove": _remove}[arguments.action](arguments, host, operator)
 
 
-def _list(arguments: Namespace, host: Host) -> int:
+def _list(arguments: Arguments, host: Host) -> int:
     """As the agent says, and without one as the engine does."""
     if arguments.name:
         raise UsageError("list containers", "they are all listed; leave the name away")
@@ -56,7 +56,7 @@ def _list(arguments: Namespace, host: Host) -> int:
     return 0
 
 
-def _logs(arguments: Namespace, host: Host) -> int:
+def _logs(arguments: Arguments, host: Host) -> int:
     operator = Operator(host, config.load(host, arguments.config).containers)
     container = operator.find(arguments.name)
     with operator.engine.logs(
@@ -69,7 +69,7 @@ def _logs(arguments: Namespace, host: Host) -> int:
     return 0
 
 
-def _stop(arguments: Namespace, host: Host, operator: Operator) -> int:
+def _stop(arguments: Arguments, host: Host, operator: Operator) -> int:
     ran = operator.stop(arguments.name)
     _wake_agent(host)
     name = arguments.name
@@ -77,7 +77,7 @@ def _stop(arguments: Namespace, host: Host, operator: Operator) -> int:
     return 0
 
 
-def _restart(arguments: Namespace, host: Host, operator: Operator) -> int:
+def _restart(arguments: Arguments, host: Host, operator: Operator) -> int:
     """The agent must have seen it stopped before it is wanted again: only then it is sure to start the new one."""
     name = arguments.name
     operator.stop(name)
@@ -109,7 +109,7 @@ def _await(host: Host, name: str, enough: Callable[[str], bool]) -> status.Docum
         time.sleep(_LOOK_S)
 
 
-def _remove(arguments: Namespace, host: Host, operator: Operator) -> int:
+def _remove(arguments: Arguments, host: Host, operator: Operator) -> int:
     if status.read_status(host) is not None:
         why = "the agent runs and would make it anew; stop it first (systemctl stop tpu-agent), or switch it off"
         raise UsageError("remove containers", why)

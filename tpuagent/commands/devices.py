@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
-from collections.abc import Callable
 
 from tpuagent import status
+from tpuagent.arguments import Arguments
 from tpuagent.commands.output import print_error, print_json
 from tpuagent.configfiles import read_texts
 from tpuagent.devices import reconcile
@@ -17,8 +16,12 @@ from tpuagent.devices.report import Pass, Report
 from tpuagent.errors import PartlyDone, UsageError
 from tpuagent.host import Host
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def devices(arguments: Namespace, host: Host) -> int:
+
+def devices(arguments: Arguments, host: Host) -> int:
     """List the functions as they are now."""
     seen = reconcile.look(host, _policy(arguments, host))
     entries = [status.device_entry(report) for report in seen.reports]
@@ -35,17 +38,17 @@ def devices(arguments: Namespace, host: Host) -> int:
     return 0
 
 
-def bind(arguments: Namespace, host: Host) -> int:
+def bind(arguments: Arguments, host: Host) -> int:
     """Bind functions and open them to users."""
     return _operate(arguments, host, reconcile.bind, "ready")
 
 
-def unbind(arguments: Namespace, host: Host) -> int:
+def unbind(arguments: Arguments, host: Host) -> int:
     """Give functions back."""
     return _operate(arguments, host, reconcile.unbind, "released")
 
 
-def _policy(arguments: Namespace, host: Host) -> Policy:
+def _policy(arguments: Arguments, host: Host) -> Policy:
     """What the configuration wants; the defaults without looking further where no file says anything."""
     if not any(read_texts(host, arguments.config)):
         return Policy()
@@ -54,7 +57,7 @@ def _policy(arguments: Namespace, host: Host) -> Policy:
     return config.load(host, arguments.config).devices
 
 
-def _operate(arguments: Namespace, host: Host, verb: Callable[..., Pass], wanted: str) -> int:
+def _operate(arguments: Arguments, host: Host, verb: Callable[..., Pass], wanted: str) -> int:
     if arguments.all and arguments.address:
         raise UsageError(f"{arguments.verb} functions", "name their addresses or say --all, not both")
     if not arguments.all and not arguments.address:

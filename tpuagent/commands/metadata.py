@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 
 from tpuagent import config
+from tpuagent.arguments import Arguments
 from tpuagent.commands.output import print_error, print_json
 from tpuagent.errors import BadAnswer, NoSuchKey, TpuAgentError
 from tpuagent.host import Host
@@ -13,7 +13,7 @@ from tpuagent.metadata import environment_file, refresh
 from tpuagent.metadata.policy import TpuEnvPolicy
 
 
-def metadata(arguments: Namespace, _: Host) -> int:
+def metadata(arguments: Arguments, _: Host) -> int:
     """Print the value of a key itself, or the default that was given."""
     is_json = arguments.recursive  # what the server says of a folder and all below it
     try:
@@ -33,7 +33,7 @@ def metadata(arguments: Namespace, _: Host) -> int:
     return 0
 
 
-def env(arguments: Namespace, host: Host) -> int:
+def env(arguments: Arguments, host: Host) -> int:
     """Show tpu-env, fetch it anew, or tell where it is."""
     policy = config.load(host, arguments.config).metadata.tpu_env
     if arguments.what == "path":
@@ -68,7 +68,7 @@ def _refresh(host: Host, policy: TpuEnvPolicy) -> int:
     return 0
 
 
-def environment(arguments: Namespace, host: Host) -> int:
+def environment(arguments: Arguments, host: Host) -> int:
     """Bring /etc/environment to what the configuration wants, or show the difference."""
     policy = config.load(host, arguments.config).metadata.environment
     if arguments.dry_run:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 
 def print_json(what: object) -> None:
     """On standard output, for people and programs."""
+    import json  # with it comes re, and most of what is printed is text
+
     print(json.dumps(what, indent=2))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Sequence
 from itertools import takewhile
 
 from tpuagent.deadline import PatientChild, Write
@@ -15,16 +14,21 @@ from tpuagent.errors import ModuleUnavailable, NodeFault
 from tpuagent.host import GONE, Host
 from tpuagent.values import dataclass
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 NODE_RETRY_S = 0.01
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long each wait may last, in seconds."""
+    """How long each wait may last, in seconds. `idle_s`: how long the daemon keeps a child that has nothing to do."""
 
     write_s: float = 5.0
     node_s: float = 2.0
     lock_s: float = 30.0
+    idle_s: float = 5.0
 
 
 class Hands:
@@ -34,11 +38,12 @@ class Hands:
         self._host = host
         self._child = child
         self._limits = limits
+        self._awaited: dict[Address, tuple[str, ...]] = {}
 
-    def announce(self, steps: Sequence[Step]) -> None:
-        """Let the writes that these steps begin with be made now; `apply` then takes their results one by one."""
-        writes = takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps)
-        self._child.announce([_write_of(step) for step in writes])
+    def announce(self, plans: Sequence[Sequence[Step]]) -> None:
+        """Let the writes that each plan begins with be made now; `apply` then takes their results one by one."""
+        writes = (takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps) for steps in plans)
+        self._child.announce(*([_write_of(step) for step in chain] for chain in writes))
 
     def apply(self, step: Step) -> None:
         """Carry out one step and verify it. Raises a TpuAgentError that says what the kernel answered."""
@@ -63,7 +68,11 @@ class Hands:
             raise reasons.explain(step, fault.errno or errno.EIO) from fault
 
     def _paths(self, target: Address | str) -> list[str]:
-        return [target] if isinstance(target, str) else [node.path for node in sysfs.nodes_of(self._host, target)]
+        if isinstance(target, str):
+            return [target]
+        # Right after its node was awaited, when the paths have just been looked up.
+        paths = self._awaited.pop(target, None) or sysfs.node_paths(self._host, target)
+        return [path for path in paths if sysfs.look_at_node(self._host, path)]
 
     def _set_parameter(self, step: SetParameter) -> None:
         path = f"/sys/module/{step.module.replace('-', '_')}/parameters/{step.parameter}"
@@ -98,6 +107,7 @@ class Hands:
                     f"{paths[0] if paths else 'its node'} did not appear within {self._limits.node_s:g} s; see: dmesg",
                 )
             time.sleep(NODE_RETRY_S)
+        self._awaited[address] = paths
 
 
 def _write_of(step: Step) -> Write:

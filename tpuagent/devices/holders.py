@@ -7,11 +7,14 @@ workload that is just starting fail.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from tpuagent.devices.pci import Address
 from tpuagent.host import Host
 from tpuagent.values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _COMMAND_LIMIT = 80
 # A device obtained from its group is an anonymous inode; which device, the kernel does not say.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tpuagent.devices.pci import VFIO_DRIVER
 from tpuagent.devices.policy import Policy
 from tpuagent.devices.steps import LoadModule, SetParameter, Step
 from tpuagent.values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from tpuagent.errors import UsageError
 from tpuagent.values import dataclass
 
 VFIO_DRIVER = "vfio-pci"
 NO_IOMMU_GROUP = "vfio-noiommu"
 
-# Wider domains than four digits exist (Intel VMD, Hyper-V); the kernel prints them with as many digits as they need.
-_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.IGNORECASE)
+_DIGITS = "0123456789abcdefABCDEF"
 
 
 @dataclass(frozen=True, order=True)
@@ -29,14 +26,26 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """The address in `0000:00:04.0`, `00:04.0` or upper case. Anything else is refused before a path is made of it."""
-    found = _ADDRESS.fullmatch(text)
-    if not found:
+    before, _, place = text.rpartition(":")
+    domain, colon, bus = before.rpartition(":")
+    slot, _, function = place.partition(".")
+    try:
+        # Wider domains than four digits exist (Intel VMD, Hyper-V); the kernel prints as many digits as they need.
+        wide = _number(domain, most=0xFFFFFFFF, least_digits=4) if colon else 0
+        return Address(wide, _number(bus, most=0xFF), _number(slot, most=0x1F), _number(function, most=7))
+    except ValueError:
         raise UsageError(
             f"read {text!r} as a PCI address",
             "one looks like 0000:00:04.0 or 00:04.0; list the TPU functions with: tpuagent devices",
-        )
-    domain, bus, slot, function = (int(digits or "0", 16) for digits in found.groups())
-    return Address(domain, bus, slot, function)
+        ) from None
+
+
+def _number(text: str, *, most: int, least_digits: int | None = None) -> int:
+    """What hexadecimal digits mean, as many as `most` has; ValueError. Not by re: its import outlasts a pass."""
+    digits = len(f"{most:x}")
+    if text.strip(_DIGITS) or not (least_digits or digits) <= len(text) <= digits or (number := int(text, 16)) > most:
+        raise ValueError(text)
+    return number
 
 
 @dataclass(frozen=True)
@@ -51,16 +60,19 @@ class Ids:
     def __str__(self) -> str:
         return f"{self.vendor:04x}:{self.device:04x}:{self.subsystem_vendor:04x}:{self.subsystem_device:04x}"
 
-
-_IDS = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4}):([0-9a-f]{4}):([0-9a-f]{4})", re.IGNORECASE)
+    @property
+    def alias(self) -> str:
+        """How the attribute `modalias` of a function with these ids begins; its class follows."""
+        subsystem = f"sv{self.subsystem_vendor:08X}sd{self.subsystem_device:08X}"
+        return f"pci:v{self.vendor:08X}d{self.device:08X}{subsystem}"
 
 
 def parse_ids(text: str) -> Ids:
     """The ids in `1ae0:006f:1ae0:00d1`; ValueError for anything else."""
-    found = _IDS.fullmatch(text)
-    if not found:
-        raise ValueError("four ids of four hexadecimal digits are expected, like 1ae0:006f:1ae0:00d1")
-    vendor, device, subsystem_vendor, subsystem_device = (int(digits, 16) for digits in found.groups())
+    try:
+        vendor, device, subsystem_vendor, subsystem_device = (_number(part, most=0xFFFF) for part in text.split(":"))
+    except ValueError:
+        raise ValueError("four ids of four hexadecimal digits are expected, like 1ae0:006f:1ae0:00d1") from None
     return Ids(vendor, device, subsystem_vendor, subsystem_device)
 
 
@@ -76,9 +88,9 @@ class Generation:
 # From Google's documentation of custom images for Cloud TPU VMs. The vendor also makes network (0042) and NVMe (001f)
 # functions that sit on the same virtual machine, so the vendor alone never decides.
 GENERATIONS = (
-    Generation("v5p", parse_ids("1ae0:0062:1ae0:00ad")),
-    Generation("v6e", parse_ids("1ae0:006f:1ae0:00d1")),
-    Generation("tpu7x", parse_ids("1ae0:0076:1ae0:00f2"), functions_per_chip=2),
+    Generation("v5p", Ids(0x1AE0, 0x0062, 0x1AE0, 0x00AD)),
+    Generation("v6e", Ids(0x1AE0, 0x006F, 0x1AE0, 0x00D1)),
+    Generation("tpu7x", Ids(0x1AE0, 0x0076, 0x1AE0, 0x00F2), functions_per_chip=2),
 )
 GOOGLE_VENDOR = 0x1AE0
 # What else of Google's a virtual machine has, by device id. Without these it loses its network or its disk.

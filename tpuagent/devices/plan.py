@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tpuagent.devices.pci import VFIO_DRIVER, Access, Address, Function, Neighbour, Node, parse_address
 from tpuagent.devices.policy import Policy
 from tpuagent.devices.records import Record
 from tpuagent.devices.steps import AwaitNode, Bind, SetAccess, SetOverride, Step, Unbind, show_access
 from tpuagent.errors import DeadlinePassed, InUse, NoIommu, TpuAgentError
 from tpuagent.values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Drivers under which a neighbour does not touch the hardware, so that the group can still be given to a user.
 _PASSIVE_DRIVERS = frozenset({None, "pci-stub", "pcieport"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from tpuagent.deadline import PatientChild, reap
 from tpuagent.devices.apply import Limits
 from tpuagent.devices.pci import Address, Function
@@ -12,13 +10,19 @@ from tpuagent.devices.report import Pass
 from tpuagent.devices.work import Work
 from tpuagent.host import Host
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
 LOCK = "/run/tpu-agent/devices.lock"
 
 
 def look(host: Host, policy: Policy) -> Pass:
     """What is there, with the holders of each function as far as the caller may see them. Changes nothing."""
     with PatientChild(host, Limits().write_s) as child:
-        return Work(host, policy, child, Limits(), dry_run=True).finish(with_holders=True)
+        work = Work(host, policy, child, Limits(), dry_run=True)
+        list(work.look())
+        return work.finish(with_holders=True)
 
 
 def keep(
@@ -40,7 +44,7 @@ def keep(
     reap()
     with host.lock(LOCK, limits.lock_s):
         work = Work(host, policy, child, limits)
-        return work.bind([function for function in work.functions if work.wants(function, retry=retry)]).finish()
+        return work.bind(work.look(), lambda function: work.wants(function, retry=retry)).finish()
 
 
 def bind(
@@ -61,7 +65,7 @@ def _operate(
     host: Host,
     policy: Policy,
     addresses: Sequence[Address] | None,
-    verb: Callable[[Work, list[Function]], Work],
+    verb: Callable[[Work, Iterable[Function]], Work],
     *,
     dry_run: bool,
     limits: Limits,

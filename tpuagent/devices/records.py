@@ -5,12 +5,15 @@ The memory lasts until the next boot, like the bindings themselves.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-
 from tpuagent.devices.pci import Address, parse_address
 from tpuagent.errors import UsageError
 from tpuagent.values import asdict, dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Records = Mapping["Address", "Record"]
 
 
 @dataclass(frozen=True)
@@ -30,19 +33,22 @@ class Record:
     failure: Failure | None = None
 
 
-Records = Mapping[Address, Record]
-
-
 def render_records(records: Records) -> str:
     """The text of the file; only functions with something to remember are in it."""
+    import json
+
     kept = {str(address): asdict(record) for address, record in sorted(records.items()) if record != Record()}
     return json.dumps(kept, indent=1) + "\n"
 
 
 def parse_records(text: str | None) -> dict[Address, Record]:
     """What the file says. A missing or damaged file is an empty memory: it must never stop a pass."""
+    if not text:  # as on most hosts: json takes longer to import than eight functions to look at
+        return {}
+    import json
+
     try:
-        entries = json.loads(text or "{}")
+        entries = json.loads(text)
         return {parse_address(name): _record(entry) for name, entry in entries.items()}
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, UsageError):
         return {}

@@ -1,14 +1,14 @@
 """What does the kernel say of the TPU functions? Hands: reads sysfs and /dev, changes nothing.
 
-The scan reads sysfs itself, ids first. While an unbind waits in the kernel, reading a function's `uevent` or
-`driver_override` hangs on Linux 6.1; ids and links are always safe, so a scan reads nothing else.
+The scan reads sysfs itself, ids first: `modalias` has all four of them, and the class. While an unbind waits in the
+kernel, reading a function's `uevent` or `driver_override` hangs on Linux 6.1; ids and links are always safe, so a scan
+reads nothing else.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
 
 from tpuagent.devices.modules import NO_IOMMU_MODE, UNSAFE_INTERRUPTS, VFIO_MODULES, Module
 from tpuagent.devices.pci import (
@@ -27,23 +27,31 @@ from tpuagent.errors import NoSuchFunction, NotATpu
 from tpuagent.host import Host
 from tpuagent.values import replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Table = Mapping[str, Generation]
+
 DEVICES = "/sys/bus/pci/devices"
 DRIVERS = "/sys/bus/pci/drivers"
+# The parameters that the configuration may set, and the modules that have them.
+PARAMETERS = {"vfio_iommu_type1": UNSAFE_INTERRUPTS, "iommufd": UNSAFE_INTERRUPTS, "vfio": NO_IOMMU_MODE}
 _ACCELERATOR_CLASS = "0x12"
 
 
 def scan(host: Host, generations: Sequence[Generation]) -> list[Function]:
     """Every function on the bus whose own four ids are in the table, in the order of addresses."""
-    table = {generation.ids: generation for generation in generations}
-    vendors = {ids.vendor for ids in table}
-    found = []
+    return sorted(look_at_each(host, generations), key=lambda function: function.address)
+
+
+def look_at_each(host: Host, generations: Sequence[Generation]) -> Iterator[Function]:
+    """As `scan`, each as soon as it has been looked at, in the order of names."""
+    table = {generation.ids.alias: generation for generation in generations}
     for name in host.names(DEVICES):
-        vendor = _number(host, name, "vendor")
-        if vendor in vendors and (generation := table.get(_ids(host, name, vendor))):
-            function = _look(host, name, generation, table)
-            if function:
-                found.append(function)
-    return sorted(found, key=lambda function: function.address)
+        ids, _ = _ids_and_class(host, name)
+        if (generation := table.get(ids)) and (function := _look(host, name, generation, table)):
+            yield function
 
 
 def require_tpu(host: Host, address: Address, generations: Sequence[Generation]) -> None:
@@ -61,7 +69,7 @@ def require_tpu(host: Host, address: Address, generations: Sequence[Generation])
     raise NotATpu(f"touch {address}", f"its ids {ids} are those of no known TPU generation{hint}")
 
 
-def _look(host: Host, name: str, generation: Generation, table: dict[Ids, Generation]) -> Function | None:
+def _look(host: Host, name: str, generation: Generation, table: Table) -> Function | None:
     folder = f"{DEVICES}/{name}"
     group = _base(host.link(f"{folder}/iommu_group"))
     no_iommu = group is not None and host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
@@ -71,26 +79,26 @@ def _look(host: Host, name: str, generation: Generation, table: dict[Ids, Genera
         driver=driver_of(host, name),
         group=group,
         no_iommu=no_iommu,
-        neighbours=_neighbours(host, name, table) if group else (),
     )
-    paths = ([function.group_node] if function.group_node else []) + _device_paths(host, name)
+    paths = [function.group_node] if function.group_node else []
+    if function.driver:  # which makes the others
+        paths += _device_paths(host, name)
     nodes = tuple(node for path in paths if (node := look_at_node(host, path)))
-    # What vanished while it was looked at has no vendor any more.
-    if host.attribute(f"{folder}/vendor") is None:
-        return None
-    return replace(function, nodes=nodes)
+    # After the nodes: the pass may be binding a neighbour, which gets its driver first and then the group its node.
+    neighbours = _neighbours(host, name, table) if group else ()
+    # It may have vanished while it was looked at.
+    return replace(function, nodes=nodes, neighbours=neighbours) if host.exists(folder) else None
 
 
-def _neighbours(host: Host, name: str, table: dict[Ids, Generation]) -> tuple[Neighbour, ...]:
+def _neighbours(host: Host, name: str, table: Table) -> tuple[Neighbour, ...]:
     others = []
     for other in host.names(f"{DEVICES}/{name}/iommu_group/devices"):
         if other == name:
             continue
-        device_class = host.attribute(f"{DEVICES}/{other}/class") or ""
-        if device_class.startswith("0x06"):  # bridges pass transactions on and have no part in who may use the group
+        ids, device_class = _ids_and_class(host, other)
+        if device_class.startswith("06"):  # bridges pass transactions on and have no part in who may use the group
             continue
-        driver = driver_of(host, other)
-        others.append(Neighbour(other, driver, tpu=_ids(host, other) in table))
+        others.append(Neighbour(other, driver_of(host, other), tpu=ids in table))
     return tuple(others)
 
 
@@ -120,11 +128,6 @@ def node_paths(host: Host, address: Address | str) -> tuple[str, ...]:
 
 def _device_paths(host: Host, address: Address | str) -> list[str]:
     return [f"/dev/vfio/devices/{device}" for device in host.names(f"{DEVICES}/{address}/vfio-dev")]
-
-
-def nodes_of(host: Host, address: Address | str) -> tuple[Node, ...]:
-    """The function's nodes that are there now."""
-    return tuple(node for path in node_paths(host, address) if (node := look_at_node(host, path)))
 
 
 def look_at_node(host: Host, path: str) -> Node | None:
@@ -168,15 +171,13 @@ def device_numbers(host: Host, function: Function) -> frozenset[int]:
 def modules(host: Host) -> tuple[Module, ...]:
     """The modules that binding needs or whose parameters the configuration may set."""
     seen = []
-    for name in (*VFIO_MODULES, "iommufd", "vfio"):
+    for name in dict.fromkeys((*VFIO_MODULES, *PARAMETERS)):
         folder = f"/sys/module/{name.replace('-', '_')}"
         # Of the others only the parameters matter, which a module that is not there has not.
         loaded = name in VFIO_MODULES and (host.exists(folder) or driver_is_there(host, name) or _built_in(host, name))
-        values = (
-            (parameter, host.attribute(f"{folder}/parameters/{parameter}"))
-            for parameter in (UNSAFE_INTERRUPTS, NO_IOMMU_MODE)
-        )
-        seen.append(Module(name, loaded, tuple((key, value) for key, value in values if value is not None)))
+        parameter = PARAMETERS.get(name)
+        value = host.attribute(f"{folder}/parameters/{parameter}") if parameter else None
+        seen.append(Module(name, loaded, () if value is None or parameter is None else ((parameter, value),)))
     return tuple(seen)
 
 
@@ -186,10 +187,14 @@ def _built_in(host: Host, name: str) -> bool:
     return any(line.replace("-", "_").endswith(wanted) for line in listed.splitlines())
 
 
-def _ids(host: Host, name: str, vendor: int | None = None) -> Ids:
-    """A function's ids; its vendor need not be read again when it is known."""
-    known = _number(host, name, "vendor") if vendor is None else vendor
-    return Ids(known, *(_number(host, name, key) for key in ("device", "subsystem_vendor", "subsystem_device")))
+def _ids_and_class(host: Host, name: str) -> tuple[str, str]:
+    """A function's ids, as Ids.alias has them, and its class; both empty when it has vanished."""
+    ids, _, device_class = (host.attribute(f"{DEVICES}/{name}/modalias") or "").partition("bc")
+    return ids, device_class
+
+
+def _ids(host: Host, name: str) -> Ids:
+    return Ids(*(_number(host, name, key) for key in ("vendor", "device", "subsystem_vendor", "subsystem_device")))
 
 
 def _number(host: Host, name: str, attribute: str) -> int:

@@ -29,7 +29,7 @@ MOST_RETRY_S = 600.0
 # The events of one rebind arrive within 25 ms; looking at each alone would cost a pass for each.
 QUIET_S = 0.005
 BURST_S = 0.02
-SILENCE_S = 1.0
+SILENCE_S = 0.25
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class DeviceWatch:
                 if self._monitor is None:
                     self._listen()
                 self._pass(child)
-                if not self._wait():
+                if not self._wait(child):
                     break
         if self._monitor:
             self._monitor.close()
@@ -103,12 +103,14 @@ class DeviceWatch:
         except (OSError, MonitorLost) as fault:
             log.warning("monitor_unavailable", reason=str(fault), next_look_s=DEAF_PERIOD_S)
 
-    def _wait(self) -> bool:
+    def _wait(self, child: PatientChild) -> bool:
         """Wait for a reason to look again; False when asked to stop."""
         due_s = PERIOD_S if self._monitor else DEAF_PERIOD_S
         if self._retry_at:
             due_s = min(due_s, max(0.0, self._retry_at - time.monotonic()))
         due_at = time.monotonic() + due_s
+        if not self._poll(min(self._limits.idle_s, due_s)):
+            child.end()  # a quiet agent is one process
         while self._poll(max(0.0, due_at - time.monotonic())):
             heard = self._drain()
             # The first event after a silence is acted on at once; what comes after it is gathered.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
 from tpuagent.devices.apply import Hands, Limits
@@ -27,6 +25,10 @@ from tpuagent.errors import (
 from tpuagent.host import Host
 from tpuagent.values import replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
 RECORDS = "/run/tpu-agent/devices.json"
 # So many that what is told the child fits into its pipe, whatever it is doing.
 MOST_ANNOUNCED = 64
@@ -45,15 +47,10 @@ class Work:
         self._dry_run = dry_run
         self._access, self._errors = _access(host, policy)
         self._remembered = parse_records(host.read(RECORDS))
-        found = sysfs.scan(host, policy.generations)
-        self._excluded = tuple(function.address for function in found if function.address in policy.exclude)
-        self.functions = [function for function in found if function.address not in policy.exclude]
-        # Only of what is there: a function plugged in later at the same address is another one.
-        self._records: dict[Address, Record] = {
-            function.address: self._remembered[function.address]
-            for function in found
-            if function.address in self._remembered
-        }
+        self._records = dict(self._remembered)
+        self._excluded: tuple[Address, ...] = ()
+        self._functions: list[Function] = []
+        self._announced: set[Address] = set()
         self._steps: list[Step] = []
         self._done: dict[Address, tuple[Step, ...]] = {}
         self._faults: dict[Address, TpuAgentError] = {}
@@ -63,15 +60,30 @@ class Work:
         """What is remembered of a function."""
         return self._records.get(function.address, NO_RECORD)
 
-    def choose(self, addresses: Sequence[Address] | None) -> list[Function]:
+    def look(self) -> Iterator[Function]:
+        """The functions that are not excluded, each as soon as it has been looked at. `finish` is to know them all."""
+        found = []
+        for function in sysfs.look_at_each(self._host, self._policy.generations):
+            found.append(function)
+            if function.address not in self._policy.exclude:
+                yield function
+        found.sort(key=lambda function: function.address)
+        self._excluded = tuple(function.address for function in found if function.address in self._policy.exclude)
+        self._functions = [function for function in found if function.address not in self._policy.exclude]
+        # Only of what is there: a function plugged in later at the same address is another one.
+        there = {function.address for function in found}
+        self._records = {address: record for address, record in self._records.items() if address in there}
+
+    def choose(self, addresses: Sequence[Address] | None) -> Iterable[Function]:
         """The functions that an operator named; all when none is. Raises before anything is touched."""
         if addresses is None:
-            return self.functions
+            return self.look()
+        everything = list(self.look())
         for address in addresses:
             if address in self._policy.exclude:
                 raise NotATpu(f"touch {address}", "the configuration excludes it (devices.exclude)")
             sysfs.require_tpu(self._host, address, self._policy.generations)
-        chosen = [function for function in self.functions if function.address in addresses]
+        chosen = [function for function in everything if function.address in addresses]
         if missing := set(addresses) - {function.address for function in chosen}:
             raise NoSuchFunction(f"find {min(missing)}", "it has just gone away; look again with: tpuagent devices")
         return chosen
@@ -83,19 +95,29 @@ class Work:
 
     # Verbs --------------------------------------------------------------------------------------------------------
 
-    def take(self, functions: list[Function]) -> Work:
+    def take(self, functions: Iterable[Function]) -> Work:
         """Bind for an operator: not left alone any longer."""
-        for function in functions:
-            self._remember(function, released=False)
-        return self.bind(functions)
 
-    def bind(self, functions: list[Function]) -> Work:
-        """Make the functions usable."""
-        if self.functions:  # on a host without a TPU no module is loaded and no parameter weakened
-            self._prepare_modules()
-        plans = [(function, plan_bind(function, self._policy, self._access)) for function in functions]
+        def wanted(function: Function) -> bool:
+            self._remember(function, released=False)
+            return True
+
+        return self.bind(functions, wanted)
+
+    def bind(self, functions: Iterable[Function], wanted: Callable[[Function], bool] = lambda _: True) -> Work:
+        """Make those of the functions usable that are wanted; the first is begun before the last is looked at."""
+        plans: list[tuple[Function, tuple[Step, ...]]] = []
+        prepared, missing = False, None
+        for function in functions:
+            if not prepared:  # on a host without a TPU no module is loaded and no parameter weakened
+                self._prepare_modules()
+                prepared, missing = True, self._missing_module()
+            if wanted(function):
+                steps = plan_bind(function, self._policy, self._access)
+                plans.append((function, steps))
+                if not missing and not _takes_away(steps):  # which asks first who holds it
+                    self._announce([(function, steps)])
         self._find_holders(function for function, steps in plans if _takes_away(steps))
-        missing = self._missing_module()
         for function, steps in plans:
             if fault := obstacle(function, self._policy):
                 self._faults[function.address] = fault
@@ -104,7 +126,7 @@ class Work:
             elif steps and function.driver and not function.bound:
                 self._remember(function, previous=function.driver)
         self._carry_out(plans, f"bind {{}} to {VFIO_DRIVER}")
-        if self.functions:
+        if prepared:
             self._apply_shared(plan_shared_nodes(sysfs.shared_nodes(self._host), self._access))
         return self
 
@@ -120,8 +142,9 @@ class Work:
         faults = (error for error in self._errors if isinstance(error, ModuleUnavailable))
         return None if sysfs.driver_is_there(self._host, VFIO_DRIVER) else next(faults, None)
 
-    def give_back(self, functions: list[Function]) -> Work:
+    def give_back(self, functions: Iterable[Function]) -> Work:
         """Unbind for an operator: back to the previous driver, and left alone from now on."""
+        functions = list(functions)
         self._find_holders(function for function in functions if function.bound)
         for function in functions:
             if function.release_pending and (pending := obstacle(function, self._policy)):
@@ -149,7 +172,10 @@ class Work:
         if self._dry_run or self._records == self._remembered:
             return
         try:
-            self._host.replace(RECORDS, render_records(self._records))
+            if any(record != NO_RECORD for record in self._records.values()):
+                self._host.replace(RECORDS, render_records(self._records))
+            else:
+                self._host.remove(RECORDS)
         except OSError as fault:  # a full /run is no reason to leave the functions unusable
             self._errors.append(TpuAgentError(f"write {RECORDS}", fault.strerror or str(fault)))
         self._remembered = dict(self._records)
@@ -170,10 +196,17 @@ class Work:
         if self._dry_run:
             self._done.update({function.address: steps for function, steps in chosen})
             return
-        for _, steps in chosen[:MOST_ANNOUNCED]:
-            self._hands.announce(steps)
+        self._announce(chosen)
         for function, steps in chosen:
             self._done[function.address] = self._take_steps(function, steps)
+
+    def _announce(self, plans: Sequence[tuple[Function, tuple[Step, ...]]]) -> None:
+        """Let the child begin with these."""
+        new = [plan for plan in plans if plan[0].address not in self._announced]
+        new = new[: MOST_ANNOUNCED - len(self._announced)]
+        if not self._dry_run:
+            self._announced.update(function.address for function, _ in new)
+            self._hands.announce([steps for _, steps in new])
 
     def _take_steps(self, function: Function, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """The steps that were taken. After a failed one the function is brought back to the driver it had."""
@@ -209,7 +242,7 @@ class Work:
 
     def finish(self, addresses: Sequence[Address] | None = None, *, with_holders: bool = False) -> Pass:
         """Look again and report, on these functions or on all."""
-        seen = self.functions
+        seen = self._functions
         if any(self._done.values()) and not self._dry_run:
             seen = [
                 function
