@@ -100,7 +100,7 @@ def test_a_path_that_no_socket_can_have_is_a_fault_too() -> None:
 
 FAULTS = (
     "html", "html-ok", "half", "short", "broken-stream", "garbage", "hang-up", "silence", "drip", "drip-head",
-    "endless",
+    "endless", "half-a-refusal",
 )  # fmt: skip
 CALLS: dict[str, Callable[[Engine], object]] = {
     "container": lambda engine: engine.container("x"),

@@ -183,6 +183,11 @@ class Speaker(BaseHTTPRequestHandler):
         while not self.over():
             self.server.fake.wait(POLL_S)
 
+    def _fault_half_a_refusal(self) -> None:
+        self._head(500, {"Content-Type": "application/json", "Content-Length": "1000"})
+        self.wfile.write(b'{"message": "som')
+        self._fault_silence()
+
     def _fault_drip(self) -> None:
         self._head(200, {"Content-Type": "application/json", "Content-Length": "100000"})
         self._drip(b"A" * 100000)

@@ -167,9 +167,10 @@ class EngineState:
         """The container's process ends by itself."""
         with self.changed:
             found = self.named(name)
-            if oom:
+            told = oom and self.words.tells_oom
+            if told:
                 self._tell("oom", found)
-            self._die(found, 137 if oom else exit_code, oom=oom)
+            self._die(found, 137 if oom else exit_code, oom=told)
 
     def kill_all(self) -> None:
         """What a stop of the engine does to its containers, unless it is made to keep them."""

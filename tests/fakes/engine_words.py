@@ -12,6 +12,7 @@ class Words(Protocol):
 
     server: str
     api: str
+    tells_oom: bool  # when a container was killed for the memory that it wanted
     in_stream: bool  # a failed pull is always a good answer with the fault in it
 
     def document(self, refused: Refused) -> dict[str, Any]:
@@ -49,6 +50,7 @@ class Docker:
     """Docker, at the version that it is made with."""
 
     in_stream = False
+    tells_oom = True
 
     def __init__(self, version: str = "20.10.24+dfsg1", api: str = "1.41") -> None:
         self.server = f"Docker/{version} (linux)"
@@ -107,6 +109,7 @@ class Podman:
 
     def __init__(self, version: str = "4.3.1", api: str = "1.41") -> None:
         self.server = f"Libpod/{version} (linux)"
+        self.tells_oom = not version.startswith("4.")
         self.api = api
 
     def document(self, refused: Refused) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_the_contract_holds_on_the_real_engine(
     guest.check("mkdir -p /etc/containers/registries.conf.d")
     guest.write("/etc/containers/registries.conf.d/contract.conf", REGISTRY)
     guest.check(["systemctl", "start", f"{engine}.socket"])
-    done = guest.run(RUN.format(ENGINES[engine]), timeout_s=580)
+    done = guest.run(RUN.format(ENGINES[engine]), timeout_s=900)
     assert done.code == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed, done.stdout

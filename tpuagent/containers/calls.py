@@ -142,6 +142,7 @@ class Calls:
         head = exchange.head
         if head.status < _FIRST_ERROR:
             return
+        exchange.expect(self.limits.answer_s)
         try:
             message = documents.parse_refusal(exchange.whole())
         except (ValueError, RecursionError):

@@ -141,12 +141,14 @@ class Exchange:
         end = time.monotonic() + self._limits.connect_s
         while not self._cut.is_set():
             try:
-                return self._socket.connect(self._place)
-            except BlockingIOError:  # noqa: PERF203  too many wait already to be heard; no event tells when it is less
+                self._socket.connect(self._place)
+                break
+            except BlockingIOError:  # too many wait already to be heard, and no event tells when it is less
                 if time.monotonic() >= end:
                     raise TimeoutError from None
                 self._cut.wait(_FULL_BACKLOG_WAIT_S)
-        raise ConnectionAbortedError
+        if self._cut.is_set():  # before there was a connection to shut down
+            raise ConnectionAbortedError
 
     @contextlib.contextmanager
     def _faults(self, doing: str) -> Iterator[None]:
