@@ -243,14 +243,18 @@ def test_what_cannot_work_is_told_and_not_tried_in_a_spin(stage: Stage, tag: str
         assert words in shown
 
 
+def run_another(stage: Stage, name: str, image_name: str) -> None:
+    """Somebody else's container in the place of vBar's."""
+    stage.guest.check(["docker", "rm", "-f", VBAR], timeout_s=SLOW_S)
+    options = ["--detach", "--security-opt", "apparmor=unconfined", "--name", name]  # the guest has no apparmor_parser
+    stage.guest.check(["docker", "run", *options, image_name, "busybox", "sleep", "1000"], timeout_s=SLOW_S)
+
+
 def test_a_foreign_container_of_its_name_is_told_and_left_alone_and_then_it_starts(stage: Stage) -> None:
     guest = stage.guest
     guest.check(["systemctl", "stop", UNIT])
     name = stage.inspect()["Config"]["Image"]
-    guest.check(
-        f"docker rm -f {VBAR}; docker run -d --security-opt apparmor=unconfined --name {VBAR} {name} busybox sleep 1000",
-        timeout_s=SLOW_S,
-    )
+    run_another(stage, VBAR, name)
     foreign = stage.inspect()["Id"]
     stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "container_blocked")
     assert "not the agent's" in status_line(guest)
@@ -265,10 +269,7 @@ def test_beside_the_stock_agent_it_stands_down(stage: Stage) -> None:
     guest = stage.guest
     guest.check(["systemctl", "stop", UNIT])
     name = stage.inspect()["Config"]["Image"]
-    guest.check(
-        f"docker rm -f {VBAR}; docker run -d --security-opt apparmor=unconfined --name vbarcontrolagent {name} busybox sleep 1000",
-        timeout_s=SLOW_S,
-    )
+    run_another(stage, "vbarcontrolagent", name)
     stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "container_stood_down")
     assert stage.vbar()["state"] == "stood down"
     assert "vbarcontrolagent" in stage.vbar()["reason"]
