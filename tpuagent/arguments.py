@@ -133,7 +133,7 @@ def _add_containers(verb: Verb) -> None:
 
 
 def _add_image(verb: Verb) -> None:
-    verb.add_argument("--image", metavar="ROOT", help="check the image below this folder, which is not booted")
+    verb.add_argument("--image", metavar="ROOT", help="check the image in this folder, which is not booted")
     _add_json(verb)
 
 
@@ -147,10 +147,11 @@ Without a DEFAULT, a key that is not defined is an error. For example:
   tpuagent metadata tpu-env
   tpuagent metadata accelerator-type none
   tpuagent metadata zone '' /"""
-_CHECK_MORE = """
-
-What is wrong comes first, each with the command that mends it. Exits with 0 if
-nothing is wrong, 1 if something is, 2 if something could not be looked at."""
+_CHECK_MORE = """ Changes
+nothing. Exits with 0 when nothing is wrong, 1 when something is, 2 when
+something could not be looked at. For example:
+  sudo tpuagent check
+  tpuagent check --image /mnt"""
 _CONTAINERS_MORE = """
 
 `stop` lasts until `restart` or the next boot. For example:
@@ -183,7 +184,7 @@ VERBS = {
     "metadata": ("print what the metadata server says of this machine", _METADATA_MORE, _add_key),
     "env": ("show tpu-env, fetch it anew, or tell where it is", "", _add_what),
     "environment": ("bring /etc/environment to what the configuration wants", "", _add_dry_run),
-    "check": ("tell what is wrong with this machine, or with an image, and how to mend it", _CHECK_MORE, _add_image),
+    "check": ("tell whether this machine, or an image, is as TPUs need it", _CHECK_MORE, _add_image),
     "containers": (
         "list the containers that the agent keeps running, or act on one",
         _CONTAINERS_MORE,

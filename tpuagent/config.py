@@ -126,11 +126,6 @@ def load(host: Host, file: str | None = None) -> Config:
     return Config(_devices(settings), _metadata(settings), _containers(settings), settings)
 
 
-def defaults() -> Config:
-    """What no file has changed."""
-    return Config(_devices({}), _metadata({}), _containers({}), {})
-
-
 # Putting together -------------------------------------------------------------------------------------------------
 
 

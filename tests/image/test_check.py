@@ -1,220 +1,311 @@
-"""Does the check find each thing that is wrong, name what mends it, and leave alone what is right?"""
+"""Does `tpuagent check` find each thing that is wrong, name who did it, and say what mends it?"""
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY
 from tests.fakes.machine import Machine
+from tests.image.trees import LINE, RELEASE, add_running, install, put
+from tests.test_cli import somebody_else
 from tpuagent import cli
+from tpuagent.devices.pci import GENERATIONS
 from tpuagent.host import Host
-from tpuagent.image import settings
-from tpuagent.image.checks import GRUB_DEFAULTS, THP
+from tpuagent.image import limiting, settings
+from tpuagent.image.check import Wants, look
+from tpuagent.image.rows import NOT_CHECKED, OK, UNKNOWN, WARNING, WRONG, Row, exit_code
 from tpuagent.image.tree import Tree
 
-CONFIGURED = settings.render_kernel_parameters()
-INSTALLED = {
-    settings.GRUB_DROP_IN: "grub.cfg",
-    settings.LIMITS_FILE: "limits.conf",
-    settings.SYSTEMD_FILE: "system.conf",
-    settings.MODULES_FILE: "modules-load.conf",
-    settings.MODPROBE_FILE: "modprobe.conf",
-    settings.UDEV_FILE: "60-tpu-agent.rules",
-}
-KERNEL = "/usr/lib/modules/6.1.0"
-Put = Callable[[str, str], None]
-
-
-def grub(parameters: str) -> str:
-    return f"menuentry 'Debian' {{\n  linux /vmlinuz root=/dev/sda1 ro {parameters}\n}}\n"
+IDS = tuple(str(generation.ids) for generation in GENERATIONS)
+LATE = "/etc/default/grub.d/zzz-site.cfg"
+Spoil = Callable[[str], None]
 
 
 @pytest.fixture
-def good(machine: Machine) -> Machine:
-    """A machine as the package makes it, running, with two functions that are ready."""
-    put = machine.tree.put
-    for path, name in INSTALLED.items():
-        put(path, (REPOSITORY / "systemd" / name).read_text())
-    put("/proc/cmdline", f"BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro quiet {CONFIGURED}\n")
-    put(settings.GRUB_CONFIGURATION, grub(f"quiet {CONFIGURED}"))
-    put(GRUB_DEFAULTS, 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
-    put(THP, "[always] madvise never\n")
-    put("/etc/systemd/system/multi-user.target.wants/tpu-agent.service", "")
-    os.unlink(machine.tree.at("/etc/systemd/system/multi-user.target.wants/tpu-agent.service"))
-    os.symlink("/usr/lib/systemd/system/tpu-agent.service",
-               machine.tree.at("/etc/systemd/system/multi-user.target.wants/tpu-agent.service"))  # fmt: skip
-    for program in ("dockerd", "gcloud", "python3"):
-        put(f"/usr/bin/{program}", "", 0o755)
-    for module in settings.MODULES:
-        put(f"/sys/module/{module.replace('-', '_')}/initstate", "live\n")
-    put(f"{KERNEL}/modules.dep", "kernel/drivers/vfio/pci/vfio-pci.ko.xz:\nkernel/drivers/vfio/vfio_iommu_type1.ko:\n")
-    machine.add_function("v6e")
-    machine.add_function("v5p")
-    assert cli.main(["bind", "--all"], host=machine.host) == 0
-    assert cli.main(["environment"], host=machine.host) == 0
+def good(tmp_path: Path) -> Machine:
+    """A machine that runs, with the package installed and everything right."""
+    machine = Machine.create(str(tmp_path / "good"))
+    install(machine.root)
+    add_running(machine)
+    put(machine.root, "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y\n")
     return machine
 
 
-def findings(machine: Machine, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, list[dict[str, str]]]:
-    """The exit code, and what is not good."""
-    capsys.readouterr()
-    code = cli.main(["check", "--json", *options], host=machine.host)
-    shown: list[dict[str, str]] = json.loads(capsys.readouterr().out)
-    assert {frozenset(one) for one in shown} == {frozenset({"what", "expected", "found", "verdict", "mend"})}
-    return code, [one for one in shown if one["verdict"] not in ("ok", "skipped")]
+def rows(machine: Machine, **wants: Any) -> tuple[Row, ...]:
+    return look(machine.host, Wants(IDS, **wants), running=True)
 
 
-def test_nothing_is_wrong_with_a_machine_as_the_package_makes_it(
-    good: Machine, capsys: pytest.CaptureFixture[str]
+def faults(found: tuple[Row, ...]) -> list[Row]:
+    return [row for row in found if row.verdict not in (OK, NOT_CHECKED)]
+
+
+def test_a_good_machine_has_nothing_to_mend(good: Machine) -> None:
+    found = rows(good)
+    assert faults(found) == []
+    assert [row for row in found if row.mend] == []
+    assert exit_code(found) == 0
+
+
+def write(path: str, text: str) -> Spoil:
+    return lambda root: put(root, path, text)
+
+
+def delete(path: str) -> Spoil:
+    return lambda root: os.unlink(root + path)
+
+
+def mask(path: str) -> Spoil:
+    def spoil(root: str) -> None:
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        os.symlink("/dev/null", root + path)
+
+    return spoil
+
+
+GRUB_OFF = LINE.replace("intel_iommu=on,sm_on", "intel_iommu=off")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "verdict", "found", "mend"),
+    [
+        (write("/proc/cmdline", f"{LINE} idle=halt"), "kernel: idle", WRONG, "halt", "reboot"),
+        (write("/proc/cmdline", "quiet #" + LINE.replace(" ", "#")), "kernel: idle", WRONG, "not set", "reboot"),
+        (write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never"), "huge pages", WRONG,
+         "always [madvise] never", "echo always"),
+        (write(settings.GRUB_CONFIGURATION, f"menuentry 'x' {{\nlinux /vmlinuz {GRUB_OFF}\n}}"),
+         "grub.cfg: intel_iommu", WRONG, "off in 1 of 1", "update-grub"),
+        (write("/etc/security/limits.d/99-site.conf", "* hard memlock 64"), "session users: memlock", WRONG,
+         "64 (/etc/security/limits.d/99-site.conf:1)", "edit /etc/security/limits.d/99-site.conf:1"),
+        (write("/etc/security/limits.d/99-site.conf", "* - nofile unlimited"), "session users: nofile", WRONG,
+         "PAM the login", "edit"),
+        (write(settings.LIMITS_FILE, "* - memlock unlimited\n* - nofile 100000"), "session root: memlock", WRONG,
+         "no line", "--force-confmiss"),
+        (delete(settings.LIMITS_FILE), "session users: nofile", WARNING, "no line", "--force-confmiss"),
+        (write("/etc/security/limits.d/99-site.conf", "ann hard nofile 10"), "session ann: nofile", WARNING, "10",
+         "edit"),
+        (write("/etc/pam.d/sshd", "session required pam_unix.so"), "PAM: sshd", WRONG, "not applied", "pam_limits"),
+        (write("/etc/systemd/system.conf.d/99.conf", "[Manager]\nDefaultLimitMEMLOCK=8M"), "services: memlock", WRONG,
+         "8M (/etc/systemd/system.conf.d/99.conf:2)", "daemon-reload"),
+        (mask(settings.SWITCHED_OFF_BY[settings.SYSTEMD_FILE]), "services: nofile", WARNING, "systemd's own",
+         "rm /etc/systemd/system.conf.d/50-tpu-agent.conf"),
+        (mask(settings.SWITCHED_OFF_BY[settings.MODPROBE_FILE]), "vfio-pci ids=", WARNING, "the agent binds them",
+         "rm /etc/modprobe.d/00-tpu-agent.conf"),
+        (mask(settings.SWITCHED_OFF_BY[settings.MODULES_FILE]), "module vfio-pci", WARNING, "no modules-load.d",
+         "rm /etc/modules-load.d/tpu-agent.conf"),
+        (write("/etc/modprobe.d/vfio.conf", "options vfio-pci ids=10de:1"), "vfio-pci ids=", WARNING,
+         "/etc/modprobe.d/vfio.conf:1", "add them in"),
+        (write("/etc/modprobe.d/hard.conf", "install vfio-pci /bin/false"), "module vfio-pci", WRONG,
+         "/etc/modprobe.d/hard.conf:1", "take line"),
+        (delete("/etc/systemd/system/multi-user.target.wants/tpu-agent.service"), "tpu-agent.service", WRONG,
+         "not enabled", "systemctl enable tpu-agent.service"),
+        (delete("/run/docker.sock"), "container engine", WRONG, "no socket", "systemctl enable --now docker.socket"),
+        (delete("/usr/bin/docker"), "container engine", OK, "docker", ""),
+        (delete("/usr/bin/gcloud"), "gcloud", WARNING, "missing", "snap install"),
+        (write("/etc/systemd/system/multi-user.target.wants/vbarcontrolagent.service", ""), "stock vBar", WARNING,
+         "is enabled", "systemctl disable --now vbarcontrolagent.service"),
+        (write("/snap/vbarcontrolagent/current", ""), "stock vBar", WARNING, "snap", "snap remove"),
+        (write("/etc/udev/rules.d/99-tpu.rules", 'ACTION=="add", ATTR{vendor}=="0x1ae0", RUN+="/opt/bind.sh %k"'),
+         "udev rule by hand", WARNING, "runs /opt/bind.sh", "rm /etc/udev/rules.d/99-tpu.rules /opt/bind.sh"),
+        (write("/var/lib/cloud/scripts/per-boot/tpu.sh", "echo A=b >>/etc/environment"), "script by hand", WARNING,
+         "/etc/environment", "take that out"),
+        (write("/etc/default/grub", 'GRUB_CMDLINE_LINUX="idle=poll"'), "grub by hand", WARNING, "idle", "edit"),
+        (write("/etc/security/limits.conf", "* - memlock unlimited"), "limits by hand", WARNING, "lines 1", "edit"),
+        (write("/etc/environment", "A=1\nA=1\nB=2\n"), "/etc/environment", WARNING, "1 lines", "edit /etc/environment"),
+    ],
+)  # fmt: skip
+def test_each_spoiled_setting_is_a_row_of_its_own(
+    good: Machine, spoil: Spoil, what: str, verdict: str, found: str, mend: str
 ) -> None:
-    assert findings(good, capsys) == (0, [])
+    spoil(good.root)
+    mine = [row for row in rows(good) if row.what == what and row.verdict == verdict]
+    assert mine, [row for row in rows(good) if row.what == what]
+    assert found in mine[0].found
+    assert mend in mine[0].mend
 
 
-def test_nothing_is_wrong_with_an_image_as_the_package_makes_it(
-    good: Machine, capsys: pytest.CaptureFixture[str]
+def test_comments_and_other_rules_of_the_vendor_are_no_leftovers(good: Machine) -> None:
+    put(good.root, "/etc/udev/rules.d/70-net.rules", 'ATTR{vendor}=="0x1ae0", NAME="ens4"\n#1ae0 RUN+="/x"\n')
+    put(good.root, "/var/lib/cloud/scripts/per-boot/a.sh", "# was: >>/etc/environment\ntrue\n")
+    assert faults(rows(good)) == []
+
+
+def test_who_overrides_our_parameter_is_named(good: Machine) -> None:
+    put(good.root, LATE, 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT transparent_hugepage=never"\n')
+    put(good.root, settings.GRUB_CONFIGURATION, f"menuentry x {{\nlinux /v {LINE} transparent_hugepage=never\n}}\n")
+    (row,) = faults(rows(good))
+    assert (row.what, row.verdict) == ("grub.cfg: transparent_hugepage", WRONG)
+    assert row.found.endswith(f"overridden by {LATE}")
+    assert row.mend == f"take transparent_hugepage out of {LATE}, then: update-grub"
+
+
+def test_a_parameter_that_is_switched_off_is_a_warning(good: Machine) -> None:
+    os.unlink(good.root + settings.GRUB_DROP_IN)
+    put(good.root, "/proc/cmdline", "quiet")
+    put(good.root, settings.GRUB_CONFIGURATION, "menuentry x {\nlinux /v root=/dev/sda1 quiet\n}\n")
+    found = rows(good)
+    assert {row.verdict for row in faults(found)} == {WARNING}
+    assert exit_code(found) == 0
+
+
+def test_excluded_functions_that_the_kernel_binds_all_the_same_are_named(good: Machine) -> None:
+    (row,) = faults(rows(good, excluded=("0000:00:04.0",)))
+    assert (row.what, row.verdict) == ("vfio-pci ids=", WARNING)
+    assert "0000:00:04.0" in row.found
+    assert row.mend == "ln -sf /dev/null /etc/modprobe.d/00-tpu-agent.conf"
+    mask(settings.SWITCHED_OFF_BY[settings.MODPROBE_FILE])(good.root)
+    assert "excluded" not in "".join(row.found for row in rows(good, excluded=("0000:00:04.0",)))
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [
+        (("infinity", "100000"), OK),
+        (("8388608", "1024"), WRONG),
+        ((None, None), OK),
+        (("18446744073709551615", "524288"), OK),
+    ],
+)
+def test_the_running_systemd_has_the_last_word(good: Machine, answers: tuple[str | None, ...], verdict: str) -> None:
+    asked = dict(zip(("DefaultLimitMEMLOCKSoft", "DefaultLimitNOFILESoft"), answers, strict=True))
+    found = tuple(limiting.check_services(good.host, asked.__getitem__))
+    assert {row.verdict for row in found} == {verdict}
+    assert {row.mend for row in found} == {"systemctl daemon-reload" if verdict == WRONG else ""}
+
+
+def test_no_container_needs_no_engine(good: Machine) -> None:
+    os.unlink(good.root + "/run/docker.sock")
+    assert faults(rows(good, engine_needed=False)) == []
+
+
+def test_a_file_that_may_not_be_read_is_unknown_and_not_wrong() -> None:
+    with tempfile.TemporaryDirectory() as root:  # a folder of pytest's own is closed to others
+        os.chmod(root, 0o755)
+        machine = Machine.create(f"{root}/machine")
+        install(machine.root)
+        add_running(machine)
+        put(machine.root, "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "Y\n")
+        os.chmod(machine.root + settings.GRUB_CONFIGURATION, 0)
+        with somebody_else():
+            found = rows(machine)
+    (row,) = faults(found)
+    assert (row.verdict, row.mend) == (UNKNOWN, "sudo tpuagent check")
+    assert exit_code(found) == 2
+
+
+# An image ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    root = str(tmp_path / "image")
+    install(root)
+    return root
+
+
+def check(
+    capsys: pytest.CaptureFixture[str], *arguments: str, host: Host | None = None
+) -> tuple[int, list[dict[str, str]]]:
+    code = cli.main(["check", "--json", *arguments], host=host)
+    found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+    return code, found
+
+
+def test_a_good_image_is_right_and_what_only_runs_is_not_checked(
+    image: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert findings(good, capsys, "--image", good.root) == (0, [])
-
-
-DOCUMENTED_RULE = 'ACTION=="add", ATTR{vendor}=="0x1ae0", ATTR{device}=="0x006f", RUN+="/usr/local/bin/bind.sh %k"\n'
-# What is put where, and what then is wrong: the finding, what was found, and what mends it.
-SABOTAGED = {
-    "another value on the running kernel": (
-        "/proc/cmdline", f"{CONFIGURED} idle=halt", "running kernel: idle", "idle=halt", "reboot"),
-    "a longer name": (
-        "/proc/cmdline", CONFIGURED.replace("idle", "xidle"), "running kernel: idle", "not set", "reboot"),
-    "a grub.cfg of before": (settings.GRUB_CONFIGURATION, grub("quiet"), "grub.cfg: idle", "not set", "update-grub"),
-    "a file that overrides": (
-        settings.GRUB_CONFIGURATION, grub(f"{CONFIGURED} idle=nomwait"), "grub.cfg: idle", "idle=nomwait",
-        "update-grub"),
-    "huge pages": (THP, "always [madvise] never\n", "transparent huge pages", "madvise", f"echo always > {THP}"),
-    "a limit": (
-        "/etc/security/limits.d/90-site.conf", "* hard memlock 64\n", "session of a user: memlock",
-        "unlimited:64, by /etc/security/limits.d/90-site.conf:1", "take the line"),
-    "a limit that locks out": (
-        "/etc/security/limits.d/90-site.conf", "root - nofile unlimited\n", "session of root: nofile",
-        "keeps everybody from logging in", "limits.d/90-site.conf:1"),
-    "systemd": (
-        "/etc/systemd/system.conf.d/99-site.conf", "[Manager]\nDefaultLimitMEMLOCK=8M\n", "services: memlock",
-        "8192, by /etc/systemd/system.conf.d/99-site.conf", "take DefaultLimitMEMLOCK out of"),
-    "a udev rule": (
-        "/etc/udev/rules.d/99-tpu.rules", DOCUMENTED_RULE, "udev rule of a set-up by hand",
-        "/etc/udev/rules.d/99-tpu.rules", "rm /etc/udev/rules.d/99-tpu.rules; udevadm"),
-    "a script": (
-        "/var/lib/cloud/scripts/per-boot/tpu.sh", "curl http://metadata/attributes/tpu-env > x\n",
-        "script of a set-up by hand", "per-boot/tpu.sh", "rm "),
-    "a unit": (
-        "/etc/systemd/system/vbar.service", "[Service]\nExecStart=docker run x/vbar_control_agent:1\n",
-        "unit of a set-up by hand", "vbar.service", "systemctl disable --now vbar.service"),
-    "a stock agent": (
-        "/snap/vbarcontrolagent/current/x", "", "stock agents beside vbar", "snap remove vbarcontrolagent", "see"),
-    "a variable": (
-        "/etc/environment", "CLOUDSDK_PYTHON=/usr/bin/nothing\n", "/etc/environment", "GCS_RESOLVE",
-        "tpuagent environment"),
-    "a configuration": (
-        "/etc/tpu-agent/config.yaml", "devices: {mode: 666}\n", "configuration", "devices.mode", "mend it"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("sabotage", SABOTAGED.values(), ids=SABOTAGED)
-def test_each_thing_that_is_wrong_is_found_and_named_with_what_mends_it(
-    good: Machine, capsys: pytest.CaptureFixture[str], sabotage: tuple[str, str, str, str, str]
-) -> None:
-    path, text, what, found, mend = sabotage
-    good.tree.put(path, text)
-    code, wrong = findings(good, capsys)
-    assert code == 1
-    (one,) = [one for one in wrong if one["what"] == what]
-    assert one["verdict"] == "wrong"
-    assert found in one["found"]
-    assert mend in one["mend"]
-
-
-def test_the_file_that_overrides_is_named(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    good.tree.put(settings.GRUB_CONFIGURATION, grub(f"{CONFIGURED} idle=nomwait"))
-    good.tree.put("/etc/default/grub.d/zzz-site.cfg", 'GRUB_CMDLINE_LINUX_DEFAULT="$X idle=nomwait"\n')
-    _, wrong = findings(good, capsys)
-    assert wrong[0]["found"] == "idle=nomwait, by /etc/default/grub.d/zzz-site.cfg"
-    assert wrong[0]["mend"] == "take idle out of /etc/default/grub.d/zzz-site.cfg, then update-grub"
-
-
-@pytest.mark.parametrize("path", sorted(set(INSTALLED) - {settings.MODULES_FILE, settings.UDEV_FILE}))
-def test_a_file_of_the_package_that_is_gone_is_brought_back(
-    good: Machine, capsys: pytest.CaptureFixture[str], path: str
-) -> None:
-    good.tree.remove(path)
-    good.tree.put(settings.GRUB_CONFIGURATION, grub("quiet"))
-    _, wrong = findings(good, capsys)
-    assert any("--reinstall" in one["mend"] for one in wrong)
-
-
-def test_a_function_that_is_not_ready_is_wrong_and_a_released_one_a_warning(
-    good: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["unbind", "00:04.0"], host=good.host) == 0
-    code, wrong = findings(good, capsys)
-    assert (code, wrong[0]["verdict"], wrong[0]["mend"]) == (0, "warning", "tpuagent bind 0000:00:04.0")
-    good.chmod(good.node("0000:00:05.0"), 0o600)
-    code, wrong = findings(good, capsys)
-    assert code == 1
-    assert {one["what"] for one in wrong} == {"function 0000:00:04.0 (v6e)", "function 0000:00:05.0 (v5p)"}
-
-
-def test_lines_that_were_appended_at_every_boot_are_told(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    text = good.tree.text("/etc/environment") or ""
-    good.tree.put("/etc/environment", text + "GCS_RESOLVE_REFRESH_SECS=60\nexport GCS_RESOLVE_REFRESH_SECS=60\n")
-    code, wrong = findings(good, capsys)
+    code, found = check(capsys, "--image", image)
+    assert [row for row in found if row["verdict"] not in (OK, NOT_CHECKED)] == []
     assert code == 0
-    assert "GCS_RESOLVE_REFRESH_SECS is set again and again" in wrong[0]["found"]
+    unchecked = {row["what"] for row in found if row["verdict"] == NOT_CHECKED}
+    assert unchecked == {"kernel", "functions", "agent", "tpu-env"}
 
 
-def test_an_image_without_modules_is_wrong(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    good.tree.put(f"{KERNEL}/modules.dep", "kernel/net/x.ko:\n")
-    good.tree.put(f"{KERNEL}/modules.builtin", "kernel/drivers/vfio/vfio_iommu_type1.ko\n")
-    code, wrong = findings(good, capsys, "--image", good.root)
-    assert code == 1
-    assert [(one["what"], one["found"]) for one in wrong] == [("kernel 6.1.0: vfio-pci", "missing")]
+def test_an_image_whose_kernel_lacks_a_module_names_the_package(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+    put(image, f"/lib/modules/{RELEASE}/modules.dep", "kernel/vfio_iommu_type1.ko:\n")
+    put(image, "/etc/os-release", "NAME=Ubuntu\nID=ubuntu\n")
+    code, found = check(capsys, "--image", image)
+    (row,) = [row for row in found if row["verdict"] == WRONG]
+    assert (code, row["mend"]) == (1, f"apt-get install linux-modules-extra-{RELEASE}")
 
 
-@pytest.mark.parametrize("target", ["/etc/real.conf", "../../../../../../../etc/real.conf", "../real.conf"])
-def test_a_link_in_an_image_leads_nowhere_but_to_the_image(tmp_path: Path, target: str) -> None:
-    (tmp_path / "etc/security").mkdir(parents=True)
-    (tmp_path / "etc/real.conf").write_text("inside\n")
-    (tmp_path / "etc/security/limits.conf").symlink_to(target)
-    (tmp_path / "etc/round").symlink_to("/etc/round")
-    tree = Tree(Host(str(tmp_path)))
-    assert tree.read("/etc/security/limits.conf") == "inside"
-    assert tree.read("/etc/round") is None
-    (tmp_path / "outside").symlink_to("/etc")
-    assert tree.read("/outside/hostname") is None
+def test_no_link_leads_out_of_an_image(image: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("the builder's own")
+    os.symlink(str(outside), f"{image}/etc/out")
+    os.symlink("../" * 20 + str(outside)[1:], f"{image}/etc/up")
+    os.symlink("/usr/lib/os-release", f"{image}/etc/os-release")
+    put(image, "/usr/lib/os-release", "ID=image")
+    os.symlink("loop", f"{image}/etc/loop")
+    tree = Tree(image)
+    assert tree.read("/etc/out/secret") is None
+    assert tree.read("/etc/up/secret") is None
+    assert tree.read("/../../etc/out/secret") is None
+    assert tree.names("/etc/out") == []
+    assert tree.stat("/etc/out", follow=True) is None
+    assert tree.read("/etc/os-release") == "ID=image"
+    assert tree.link("/etc/os-release") == "/usr/lib/os-release"
+    with pytest.raises(OSError, match="symbolic links"):
+        tree.read("/etc/loop")
 
 
-def test_what_is_no_image_is_refused(machine: Machine, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main(["check", "--image", str(tmp_path)], host=machine.host) == 2
-    assert "has no etc" in capsys.readouterr().err
+@pytest.mark.parametrize("root", ["/nowhere", "/proc"])
+def test_what_is_no_image_is_a_usage_error(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "--image", root]) == 2
+    assert "no root of an image" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_what_may_not_be_read_is_unknown(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    os.chmod(good.tree.at(settings.GRUB_CONFIGURATION), 0)
-    code, wrong = findings(good, capsys)
-    assert (code, wrong[0]["verdict"], wrong[0]["mend"]) == (2, "unknown", "sudo tpuagent check")
+# The command ------------------------------------------------------------------------------------------------------
 
 
-def test_a_person_sees_what_is_wrong_first_and_no_line_is_wider_than_the_terminal(
-    good: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    good.tree.put(THP, "always [madvise] never\n")
+def test_functions_and_their_state_are_rows(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    address = good.add_function("v5p")
+    good.add_function("v6e")
+    _, found = check(capsys, host=good.host)
+    by_name = {row["what"]: row for row in found}
+    assert by_name["v5p: IOMMU groups"]["verdict"] == OK
+    assert by_name[f"v5p: {address}"]["mend"] == f"tpuagent bind {address}"
+    assert by_name["agent"]["verdict"] == WRONG
+    assert cli.main(["bind", "--all"], host=good.host) == 0
     capsys.readouterr()
+    _, found = check(capsys, host=good.host)
+    by_name = {row["what"]: row for row in found}
+    assert (by_name["v5p: functions"]["verdict"], by_name["v6e: functions"]["verdict"]) == (OK, OK)
+
+
+def test_a_mistake_in_the_configuration_is_a_row_and_hides_no_other(
+    good: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(good.root, "/etc/tpu-agent/config.yaml", "devices: {mode: 666}\n")
+    code, found = check(capsys, host=good.host)
+    assert code == 1
+    assert (found[0]["what"], found[0]["verdict"]) == ("configuration", WRONG)
+    assert len(found) > 20
+
+
+def test_the_table_fits_80_columns_but_for_commands(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    good.add_function("v5p")
+    for _ in range(3):
+        put(good.root, "/etc/security/limits.d/99-a-site-with-a-long-name.conf", "* hard memlock 64\n")
     assert cli.main(["check"], host=good.host) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "wrong    transparent huge pages: madvise (expected: always)"
-    assert lines[1].strip() == f"mend: echo always > {THP}"
-    assert lines[-1].startswith("1 wrong, ")
-    assert max(map(len, lines)) < 80
+    assert lines[0].split() == ["VERDICT", "WHAT", "EXPECTED", "FOUND"]
+    assert [line for line in lines if len(line) > 80 and not line.startswith("  mend: ")] == []
+    assert lines[-1].startswith(f"{sum(line.startswith('wrong') for line in lines)} wrong, ")
+
+
+def test_nothing_is_written(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    def snapshot() -> dict[str, float]:
+        files = Path(good.root).rglob("*")
+        return {str(path): path.lstat().st_mtime for path in files if "/.kernel" not in str(path)}
+
+    good.add_function("v5p")
+    before = snapshot()
+    check(capsys, host=good.host)
+    assert snapshot() == before

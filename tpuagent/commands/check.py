@@ -1,182 +1,187 @@
-"""What does `check` print? Joins what every part of the agent knows of this machine, or of an image."""
+"""What does `check` print? It joins what each wing knows into one table."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tpuagent import config
+from tpuagent import config, status
 from tpuagent.arguments import Arguments
 from tpuagent.commands.output import print_json
 from tpuagent.config import Config
-from tpuagent.containers.conflicts import find_installed
-from tpuagent.devices.modules import plan_parameters
-from tpuagent.devices.reconcile import look
-from tpuagent.devices.report import Pass, Report
-from tpuagent.devices.sysfs import modules
-from tpuagent.errors import ConfigError, TpuAgentError, UsageError
+from tpuagent.devices import reconcile
+from tpuagent.errors import ConfigError, UsageError
 from tpuagent.host import Host
-from tpuagent.image.checks import check_tree, skipped
-from tpuagent.image.finding import OK, SKIPPED, UNKNOWN, WARNING, WRONG, Finding, judge
-from tpuagent.image.tree import Tree, reason_of
-from tpuagent.metadata.environment_file import preview_environment
-from tpuagent.metadata.refresh import configured_host, is_google, read_file
+from tpuagent.image.check import Wants, gathered, look
+from tpuagent.image.limiting import ask_systemd
+from tpuagent.image.rows import NOT_CHECKED, OK, UNKNOWN, WARNING, WRONG, Row, exit_code
+from tpuagent.image.tree import Tree
+from tpuagent.metadata import environment_file, refresh
 from tpuagent.values import asdict
 
-_COULD_NOT = 2
-_ORDER = (WRONG, UNKNOWN, WARNING, OK, SKIPPED)
-_MANAGER_LIMIT_S = 5
-_NARROWEST = 60
+_WIDTH = 80
+_INDENT = "  "
+# What the state of tpu-env, as the agent tells it, is for a check. Others are wrong.
+_TPU_ENV = {
+    "written": OK, "current": OK, "absent": WARNING, "deleted": WARNING,
+    "not-google": NOT_CHECKED, "waiting": NOT_CHECKED,
+}  # fmt: skip
+_MEND_FUNCTION = {
+    "blocked": "see the rows of the kernel, then: reboot",
+    "in-use": "end the process that holds it, then: tpuagent bind {}",
+    "stuck": "end the process that holds it",
+}
 
 
 def check(arguments: Arguments, host: Host) -> int:
-    """Print every finding; 1 if something is wrong, 2 if something could not be looked at."""
-    if arguments.image is not None:
-        if not os.path.isdir(os.path.join(arguments.image, "etc")):
-            raise UsageError(f"check {arguments.image}", "that is no folder with an image in it: it has no etc")
-        host = Host(os.path.realpath(arguments.image))
-    findings = list(_findings(arguments, host, booted=arguments.image is None))
+    """Tell whether this machine, or the image in a folder, is as TPUs need it."""
+    rows = _image_rows(arguments) if arguments.image else _running_rows(arguments, host)
     if arguments.json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(row) for row in rows])
     else:
-        print(_render(findings))
-    verdicts = {finding.verdict for finding in findings}
-    return 1 if WRONG in verdicts else _COULD_NOT if UNKNOWN in verdicts else 0
+        print(render(rows))
+    return exit_code(rows)
 
 
-def _findings(arguments: Arguments, host: Host, *, booted: bool) -> Iterator[Finding]:
-    settings, wrong = _configuration(arguments, host)
-    yield wrong
-    tree = Tree(host)
-    yield from check_tree(tree, booted=booted, ask_manager=_ask_manager if booted and host.root == "/" else _no_manager)
-    yield from _conflicts(host, settings)
-    if not booted:
-        yield skipped("TPU functions, nodes, tpu-env, /etc/environment", "known when the image runs")
-        return
-    yield from _devices(host, settings)
-    yield from _metadata(host, settings)
+def _running_rows(arguments: Arguments, host: Host) -> tuple[Row, ...]:
+    settings, faults = _settings(arguments, host)
+    ask = ask_systemd if host.root == "/" else None  # another root's systemd is not the one that answers here
+    rows = [*faults, *look(host, _wants(settings), running=True, ask=ask)]
+    document = status.read_status(host)
+    rows += gathered("functions", lambda: _functions(host, settings))
+    rows += _agent(document)
+    rows += gathered("tpu-env", lambda: _tpu_env(host, settings, document))
+    return (*rows, *gathered("/etc/environment", lambda: _environment(host, settings, running=True)))
 
 
-def _configuration(arguments: Arguments, host: Host) -> tuple[Config, Finding]:
+def _image_rows(arguments: Arguments) -> tuple[Row, ...]:
+    root = os.path.abspath(arguments.image)
+    if not all(os.path.isdir(f"{root}/{folder}") for folder in ("etc", "usr")):
+        raise UsageError(f"check {arguments.image}", "it is no root of an image: there is no etc or no usr in it")
+    host = Tree(root)
+    settings, faults = _settings(arguments, host)
+    rows = [*faults, *look(host, _wants(settings), running=False)]
+    rows += [Row(what, "", "not booted", NOT_CHECKED) for what in ("functions", "agent", "tpu-env")]
+    return (*rows, *gathered("/etc/environment", lambda: _environment(host, settings, running=False)))
+
+
+def _settings(arguments: Arguments, host: Host) -> tuple[Config, list[Row]]:
+    """The configuration; where it is wrong the defaults, and a row that says so: the rest is worth knowing then too."""
     try:
-        return config.load(host, arguments.config), Finding("configuration", "can be read", "as it should be", OK)
+        settings = config.load(host, arguments.config)
     except ConfigError as fault:
-        return config.defaults(), Finding("configuration", "can be read", fault.why, WRONG, f"mend it: {fault}")
+        defaults = config.load(Host(os.devnull), None)
+        return defaults, [Row("configuration", "no mistake", str(fault), WRONG, "mend it; then: tpuagent config")]
+    group = settings.devices.group
+    if host.group_id(group) is None:
+        found = f"there is no group {group}: nodes stay root's"
+        return settings, [Row("devices.group", group, found, WRONG, f"groupadd --system {group}")]
+    return settings, [Row("configuration", "no mistake", "no mistake")]
 
 
-# Parts ------------------------------------------------------------------------------------------------------------
+def _wants(settings: Config) -> Wants:
+    devices = settings.devices
+    return Wants(
+        tuple(str(generation.ids) for generation in devices.generations),
+        tuple(map(str, sorted(devices.exclude))),
+        any(spec.enabled for spec in settings.containers.specs),
+    )
 
 
-def _conflicts(host: Host, settings: Config) -> Iterator[Finding]:
-    for spec in settings.containers.specs:
-        if spec.off or not spec.conflicts:
+# What the other wings know ----------------------------------------------------------------------------------------
+
+
+def _functions(host: Host, settings: Config) -> Iterator[Row]:
+    seen = reconcile.look(host, settings.devices)
+    for generation in dict.fromkeys(report.function.generation.name for report in seen.reports):
+        reports = [report for report in seen.reports if report.function.generation.name == generation]
+        grouped = sum(report.function.group is not None for report in reports)
+        all_grouped = grouped == len(reports)
+        yield Row(
+            f"{generation}: IOMMU groups", str(len(reports)), str(grouped),
+            OK if all_grouped else WRONG, "" if all_grouped else _MEND_FUNCTION["blocked"],
+        )  # fmt: skip
+        ready = sum(report.state == "ready" for report in reports)
+        if ready == len(reports):
+            yield Row(f"{generation}: functions", f"{ready} ready", f"{ready} ready, nodes {settings.devices.mode:04o}")
             continue
-        found = [why for name in spec.conflicts if (why := find_installed(host, name))]
-        what = f"stock agents beside {spec.name}"
-        yield judge(what, "none", found[0] if found else "none", "see what was found", good=not found)
-
-
-def _devices(host: Host, settings: Config) -> Iterator[Finding]:
-    try:
-        seen = look(host, settings.devices)
-    except (TpuAgentError, OSError) as fault:
-        yield Finding("TPU functions", "can be looked at", str(fault), UNKNOWN, "sudo tpuagent check")
-        return
-    if not seen.has_tpus:
-        yield skipped("TPU functions", "this host has none")
-        return
-    if seen.reports:
-        groups = len(host.names("/sys/kernel/iommu_groups"))
-        mend = "see the kernel parameters above, then reboot; a host without an IOMMU cannot have TPUs used safely"
-        yield judge("IOMMU", "groups", f"{groups} groups", mend, good=groups > 0)
-    yield from map(_function, seen.reports)
-    yield from _parameters(host, settings, seen)
-
-
-def _function(report: Report) -> Finding:
-    function = report.function
-    what = f"function {function.address} ({function.generation.name})"
-    found = report.state + (f": {report.reason}" if report.reason else "")
-    if report.state == "blocked":
-        mend = "see the kernel parameters above, then reboot"
-    elif report.state in ("in-use", "stuck"):
-        mend = "end the process that holds it; see: sudo tpuagent devices"
-    else:
-        mend = f"tpuagent bind {function.address}"
-    verdict = WARNING if report.state == "released" else WRONG
-    return judge(what, "ready", found, mend, good=report.state == "ready", otherwise=verdict)
-
-
-def _parameters(host: Host, settings: Config, seen: Pass) -> Iterator[Finding]:
+        for report in reports:
+            address = report.function.address
+            if report.state == "ready":
+                continue
+            mend = _MEND_FUNCTION.get(report.state, "tpuagent bind {}").format(address)
+            found = f"{report.state}: {report.reason}" if report.reason else report.state
+            yield Row(
+                f"{generation}: {address}", "ready", found, WARNING if report.state == "released" else WRONG, mend
+            )
     if not seen.reports:
+        nodes = ", ".join(seen.accel_nodes)
+        yield Row("functions", "", f"accel nodes: {nodes}" if nodes else "no TPU on this host", NOT_CHECKED)
+
+
+def _agent(document: status.Document | None) -> Iterator[Row]:
+    if document is None:
+        yield Row("agent", "runs", "does not run", WRONG, "systemctl start tpu-agent; journalctl -u tpu-agent")
+    elif document["state"] == "ready":
+        yield Row("agent", "ready", "ready")
+    else:
+        yield Row("agent", "ready", f"{document['state']}: {document['summary']}", WARNING, "tpuagent status")
+
+
+def _tpu_env(host: Host, settings: Config, document: status.Document | None) -> Iterator[Row]:
+    path = settings.metadata.tpu_env.path
+    said = document["tpu_env"] if document else None
+    if said is None:
+        there = refresh.read_file(host, settings.metadata.tpu_env) is not None
+        found = f"{path} is there" if there else f"no {path}"
+        yield Row("tpu-env", "written", found, OK if there else WARNING, "" if there else "tpuagent env refresh")
         return
-    try:
-        steps = plan_parameters(modules(host), settings.devices, host.machine())
-    except OSError as fault:
-        yield Finding("module parameters", "as configured", reason_of(fault), UNKNOWN, "sudo tpuagent check")
-        return
-    found = "; ".join(map(str, steps)) or "as configured"
-    yield judge("module parameters", "as configured", found, "tpuagent bind --all", good=not steps)
+    verdict = _TPU_ENV.get(said["state"], WRONG)
+    found = ", ".join(filter(None, (said["state"], said["reason"])))
+    yield Row("tpu-env", "written", found, verdict, "tpuagent env refresh" if verdict in (WRONG, WARNING) else "")
 
 
-def _metadata(host: Host, settings: Config) -> Iterator[Finding]:
-    policy = settings.metadata
-    try:
-        if not (configured_host() or is_google(host)):
-            yield skipped("tpu-env", "this is no Google host")
-        else:
-            there = read_file(host, policy.tpu_env)
-            found = f"{len(there)} bytes" if there else "none, or an empty one"
-            yield judge(f"file {policy.tpu_env.path}", "is there", found, "tpuagent env refresh", good=bool(there))
-        edit, _ = preview_environment(host, policy.environment)
-    except OSError as fault:
-        yield Finding(str(fault.filename), "can be read", reason_of(fault), UNKNOWN, "sudo tpuagent check")
-        return
-    changes = "; ".join(edit.changes) or "as configured"
-    yield judge("/etc/environment", "as configured", changes, "tpuagent environment", good=not edit.changes)
-    for odd in edit.odd:
-        yield Finding("/etc/environment", "read as it looks", odd, WARNING, "edit /etc/environment")
-
-
-def _no_manager(_: str) -> None:
-    return None
-
-
-def _ask_manager(name: str) -> str | None:
-    if not os.path.isdir("/run/systemd/system") or not (program := shutil.which("systemctl")):
-        return None
-    try:
-        done = subprocess.run(
-            [program, "show", f"--property={name}", "--value"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_MANAGER_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+def _environment(host: Host, settings: Config, *, running: bool) -> Iterator[Row]:
+    path = "/etc/environment"
+    edit, _ = environment_file.preview_environment(host, settings.metadata.environment)
+    expected = f"{len(settings.metadata.environment.wanted)} variables"
+    for said in edit.kept:
+        yield Row(path, "as configured", said, WARNING, f"edit {path}, or the configuration (environment_force)")
+    for said in edit.odd:
+        yield Row(path, "read as it looks", said, WARNING, f"edit {path}")
+    if not edit.changes:
+        yield Row(path, expected, "there")
+    elif running:
+        yield Row(path, expected, "; ".join(edit.changes), WRONG, "tpuagent environment")
+    else:
+        yield Row(path, expected, "the agent writes them at every boot")
 
 
 # Showing ----------------------------------------------------------------------------------------------------------
 
 
-def _render(findings: list[Finding]) -> str:
-    """What is wrong first, each with what was expected and the command that mends it; then what is good."""
-    width = max(_NARROWEST, shutil.get_terminal_size().columns) - 1
-    lines = []
-    for finding in sorted(findings, key=lambda one: _ORDER.index(one.verdict)):
-        found = finding.found if finding.verdict in (OK, SKIPPED) else f"{finding.found} (expected: {finding.expected})"
-        lines += _wrapped(f"{finding.verdict:8} {finding.what}: {found}", width, " " * 9)
-        if finding.mend:
-            lines += _wrapped(f"{'':9}mend: {finding.mend}", width, " " * 15)
-    counts = {verdict: sum(one.verdict == verdict for one in findings) for verdict in _ORDER}
-    return "\n".join([*lines, ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)])
+def render(rows: Sequence[Row]) -> str:
+    """The table; below a row what does not fit into it, and the command that mends it, unbroken, to be copied."""
+    heading = ("VERDICT", "WHAT", "EXPECTED", "FOUND")
+    cells = [(row.verdict, row.what, row.expected or "-", row.found) for row in rows]
+    widths = [max(len(line[column]) for line in [heading, *cells]) for column in range(3)]
+    room = _WIDTH - sum(widths) - 2 * len(widths)
+    lines = [_line(heading, widths)]
+    for row, cell in zip(rows, cells, strict=True):
+        if len(row.found) <= room:
+            lines.append(_line(cell, widths))
+        else:
+            lines.append(_line((*cell[:3], ""), widths))
+            lines += textwrap.wrap(row.found, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        if row.mend:
+            lines.append(f"{_INDENT}mend: {row.mend}")
+    counted = [
+        (sum(row.verdict == verdict for row in rows), verdict) for verdict in (WRONG, UNKNOWN, WARNING, OK, NOT_CHECKED)
+    ]
+    return "\n".join([*lines, ", ".join(f"{number} {verdict}" for number, verdict in counted if number)])
 
 
-def _wrapped(line: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=False)]
+    return "  ".join([*padded, *cells[len(widths) :]]).rstrip()

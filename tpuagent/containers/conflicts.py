@@ -27,16 +27,11 @@ def find_conflict(host: Host, engine: Asks, spec: Spec, *, gke: bool) -> str:
     if gke and spec.conflicts:
         return "this is a node of Google Kubernetes Engine, which runs it itself"
     for name in spec.conflicts:
-        if found := find_installed(host, name) or _container(engine, name):
+        if found := _unit(host, name) or _snap(host, name) or _container(engine, name):
             return found
     if spec.probe_port is not None and (listener := describe_listener(host, spec.probe_port)):
         return f"port {spec.probe_port} is taken by {listener}"
     return ""
-
-
-def find_installed(host: Host, name: str) -> str:
-    """What the files of the host say of something of that name, no engine asked: a unit, or a snap."""
-    return _unit(host, name) or _snap(host, name)
 
 
 def _unit(host: Host, name: str) -> str:

@@ -1,0 +1,90 @@
+"""What of the documented set-up by hand is still there beside the package? Hands: reads files, changes nothing.
+
+Each of these did a part of the agent's job. They do harm only by doing it a second time and worse: a rule that binds on
+`add` alone, a script that appends the same lines at every boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tpuagent.host import Host
+from tpuagent.image import settings
+from tpuagent.image.cmdline import parse_cmdline
+from tpuagent.image.grub import parse_settings
+from tpuagent.image.pamlimits import parse_limits
+from tpuagent.image.rows import WARNING, Row
+
+_RULES = ("/etc/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
+_SCRIPTS = (
+    "/var/lib/cloud/scripts/per-boot", "/var/lib/cloud/scripts/per-instance", "/var/lib/cloud/scripts/per-once",
+    "/etc/cloud/cloud.cfg.d",
+)  # fmt: skip
+_RUN = re.compile(r'RUN(?:\{program\})?\+?="([^"]*)"')
+_DOES = re.compile(r"attributes/tpu-env|/etc/environment|vbar_control_agent|driver_override")
+_LIMITS = "/etc/security/limits.conf"
+
+
+def check_leftovers(host: Host) -> Iterator[Row]:
+    """One row for each thing that is left, or one that says that nothing is."""
+    found = [*_rules(host), *_scripts(host), *_grub(host), *_limits(host), *_repeated(host)]
+    yield from found
+    if not found:
+        yield Row("set-up by hand", "nothing left", "nothing")
+
+
+def _rules(host: Host) -> Iterator[Row]:
+    seen = set()
+    for folder in _RULES:
+        for name in host.names(folder):
+            text = host.read(f"{folder}/{name}") if name.endswith(".rules") and name not in seen else None
+            seen.add(name)
+            if text is None or name == settings.UDEV_FILE.rpartition("/")[2]:
+                continue
+            programs = [
+                run[1].split()[0] if run[1].split() else ""
+                for line in text.splitlines()
+                if not line.lstrip().startswith("#") and "1ae0" in line and (run := _RUN.search(line))
+            ]
+            if programs:
+                path = f"{folder}/{name}"
+                yield Row(
+                    "udev rule by hand", "none", f"{path} runs {programs[0]}", WARNING, f"rm {path} {programs[0]}"
+                )
+
+
+def _scripts(host: Host) -> Iterator[Row]:
+    for path in [*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"]:
+        text = host.read(path)
+        lines = [line for line in (text or "").splitlines() if not line.lstrip().startswith("#")]
+        if done := next((match[0] for line in lines if (match := _DOES.search(line))), ""):
+            found = f"{path} is about {done}"
+            yield Row("script by hand", "none", found, WARNING, f"take that out of {path}; the agent does it")
+
+
+def _grub(host: Host) -> Iterator[Row]:
+    path = "/etc/default/grub"
+    values = parse_settings(host.read(path) or "", {})
+    for variable in ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"):
+        names = [name for name, _ in parse_cmdline(values.get(variable, ""))]
+        by_hand = [name for name, _ in settings.KERNEL_PARAMETERS if name in names]
+        if by_hand and host.exists(settings.GRUB_DROP_IN):
+            yield Row("grub by hand", "none", f"{path}: {', '.join(by_hand)} in {variable}", WARNING, f"edit {path}")
+
+
+def _limits(host: Host) -> Iterator[Row]:
+    items = {limit.item for limit in settings.LIMITS}
+    lines = [line.origin for line in parse_limits(host.read(_LIMITS) or "", _LIMITS) if line.item in items]
+    if lines and host.exists(settings.LIMITS_FILE):
+        numbers = ", ".join(origin.rpartition(":")[2] for origin in lines)
+        yield Row("limits by hand", "none", f"{_LIMITS}, lines {numbers}", WARNING, f"edit {_LIMITS}")
+
+
+def _repeated(host: Host) -> Iterator[Row]:
+    """What `>>` at every boot has piled up."""
+    path = "/etc/environment"
+    lines = [line.strip() for line in (host.read(path) or "").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if repeated := len(lines) - len(set(lines)):
+        yield Row(path, "each line once", f"{repeated} lines stand there again", WARNING, f"edit {path}")

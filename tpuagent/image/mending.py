@@ -1,0 +1,20 @@
+"""How does a file of the package come back that somebody has switched off? Hands: looks, changes nothing."""
+
+from __future__ import annotations
+
+from tpuagent.host import Host
+from tpuagent.image import settings
+
+_REINSTALL = "apt-get install --reinstall -o Dpkg::Options::=--force-confmiss tpu-agent"
+
+
+def restore(host: Host, path: str) -> str:
+    """The command: away with what masks it, or the package's own file anew."""
+    mask = settings.SWITCHED_OFF_BY.get(path)
+    return f"rm {mask}" if mask and host.exists(mask) else _REINSTALL
+
+
+def switched_off(host: Host, path: str) -> bool:
+    """Whether the file is deleted, or another stands in its place."""
+    mask = settings.SWITCHED_OFF_BY.get(path)
+    return not host.exists(path) or bool(mask and host.exists(mask))
