@@ -128,6 +128,14 @@ class Agent:
                 before, since = now, time.monotonic()
             time.sleep(IDLE_S / 10)
 
+    def await_alone(self) -> None:
+        """Return when the daemon has let its idle child end."""
+        end = time.monotonic() + GIVE_UP_S
+        while any(read(f"/proc/{self.pid}/task/{task}/children") for task in os.listdir(f"/proc/{self.pid}/task")):
+            if time.monotonic() > end:
+                raise MeasurementError("the agent keeps a child")
+            time.sleep(IDLE_S)
+
     def _ran_ns(self) -> int:
         tasks, ran_ns = f"/proc/{self.pid}/task", 0
         for task in os.listdir(tasks):
@@ -246,7 +254,8 @@ def measure_passes(rounds: int, functions: Functions) -> Seconds:
     """Raw writes and the daemon's pass, each after an event of functions that have no driver.
 
     That is one event of one function, the least that makes the daemon look at all of them; what udev does about it at
-    the same time slows both. Only told: the events of eight new functions, and somebody who unbinds all.
+    the same time slows both. Only told: the same when the daemon has to start its child, the events of eight new
+    functions, and somebody who unbinds all.
     """
     agent = Agent()
 
@@ -260,11 +269,13 @@ def measure_passes(rounds: int, functions: Functions) -> Seconds:
         agent.thaw()
         return took_s
 
-    def daemon(action: str, count: int) -> float:
+    def daemon(action: str, count: int, *, rested: bool = False) -> float:
         """What an operator has released, the daemon leaves alone; until it forgets that, and hears of it anew."""
         subprocess.run(["tpuagent", "unbind", "--all"], check=True, stdout=subprocess.DEVNULL)
         agent.await_idle()
         os.unlink(RECORDS)
+        if rested:
+            agent.await_alone()
         observer = Observer(functions)
         begin = time.monotonic()
         functions.announce(action, count)
@@ -287,7 +298,11 @@ def measure_passes(rounds: int, functions: Functions) -> Seconds:
         return usable_s - observer.first_event_s
 
     compared = {"raw": raw, "daemon": lambda: daemon("unbind", 1)}
-    told = {"new": lambda: daemon("add", len(functions.addresses)), "live": live}
+    told = {
+        "rested": lambda: daemon("unbind", 1, rested=True),
+        "new": lambda: daemon("add", len(functions.addresses)),
+        "live": live,
+    }
     return in_turns(rounds, functions, compared, told)
 
 

@@ -7,9 +7,12 @@ import stat
 
 from tests.contract.kernel import (
     DEVICES,
+    VFIO,
+    Background,
     Kernel,
     attempt,
     bind,
+    driver_of,
     group_node,
     group_of,
     set_override,
@@ -33,6 +36,14 @@ def test_a_bind_makes_a_node_for_the_group_that_only_root_may_open(kernel: Kerne
     assert stat.S_ISCHR(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert (found.st_uid, found.st_gid) == (0, 0)
+
+
+def test_a_function_has_its_driver_before_its_group_has_a_node(kernel: Kernel, function: str) -> None:
+    binding = Background(lambda: take(kernel.host, function))
+    while not kernel.host.exists(group_node(kernel.host, function)):
+        pass
+    assert driver_of(kernel.host, function) == VFIO
+    binding.result()
 
 
 def test_a_node_stays_the_same_when_it_is_opened_to_users_and_is_another_after_a_rebind(
