@@ -112,7 +112,8 @@ def test_a_function_that_is_lost_keeps_it_running_and_from_starting(
     machine: Machine, engine: FakeEngine, daemon: Daemon
 ) -> None:
     second = machine.plug("v6e")
-    daemon.wait_status("2 of 2 v6e functions ready; vbar running")
+    daemon.wait_status("it is being replaced")  # it does not see the new node
+    daemon.wait_status("2 of 2 v6e functions ready; vbar running", since=len(daemon.messages))
     assert cli.main(["unbind", second], host=machine.host) == 0
     daemon.wait_status("released")
     engine.state.end(NAME, 1)

@@ -20,20 +20,20 @@ RUN = (
     "--confcutdir tests/contract/engines tests/contract/engines"
 )
 REGISTRY = '[[registry]]\nlocation = "localhost:5010"\ninsecure = true\n'
-ENGINES = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}
+ENGINES = {"docker.service": "/run/docker.sock", "podman.socket": "/run/podman/podman.sock"}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("unit", ENGINES)
 def test_the_contract_holds_on_the_real_engine(
-    boot: Boot, base_image: image.BootImage, pytestconfig: pytest.Config, engine: str
+    boot: Boot, base_image: image.BootImage, pytestconfig: pytest.Config, unit: str
 ) -> None:
     guest = boot(Machine(google=False), image=base_image)
     guest.write("/root/contract.tar", _packed(pytestconfig.rootpath))
     guest.check("mkdir /root/contract && tar -xf /root/contract.tar -C /root/contract")
     guest.check("mkdir -p /etc/containers/registries.conf.d")
     guest.write("/etc/containers/registries.conf.d/contract.conf", REGISTRY)
-    guest.check(["systemctl", "start", f"{engine}.socket"])
-    done = guest.run(RUN.format(ENGINES[engine]), timeout_s=900)
+    guest.check(["systemctl", "start", unit], timeout_s=240)
+    done = guest.run(RUN.format(ENGINES[unit]), timeout_s=900)
     assert done.code == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed, done.stdout

@@ -28,7 +28,8 @@ _SPACE = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECAS
 # Not any "permission denied" or "no such file": a mount or a limit may be what is wrong.
 _COMMAND = re.compile(
     r"container process.*\bexec: |attempted to invoke a command that was not found"
-    r"|crun: (?:executable file |open executable|.*exec(?:ve)? )|exec format error",
+    r"|crun: (?:executable file |open executable|exec(?:ve)? |the path `[^`]*` (?:exists but |is not a regular file))"
+    r"|exec format error",
     re.DOTALL,
 )
 _DENIED = re.compile(

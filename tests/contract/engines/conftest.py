@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.engines.engines import REAL, SOCKET, EngineAtHand
+from tests.contract.engines.engines import LIMITS, REAL, SOCKET, EngineAtHand
 from tests.contract.engines.fake import FakeEngineAtHand
 from tpuagent.containers.engine import Engine
 
@@ -42,7 +42,7 @@ def at_hand(request: pytest.FixtureRequest, real: EngineAtHand | None, tmp_path:
 @pytest.fixture
 def engine(at_hand: EngineAtHand) -> Engine:
     """The agent's hands."""
-    return Engine(at_hand.socket_path)
+    return Engine(at_hand.socket_path, LIMITS)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from tpuagent.containers.calls import Stream
 from tpuagent.containers.engine import Engine
+from tpuagent.containers.http import Limits
 from tpuagent.containers.objects import Container, EngineEvent
 
 SOCKET = os.environ.get("TPUAGENT_CONTRACT_ENGINE", "")
@@ -18,6 +19,7 @@ REAL = bool(SOCKET)
 LABEL = "tpu-agent.contract"
 REPOSITORY = "tpu-agent.test/busybox"
 LIMIT_S = 120.0 if REAL else 20.0  # for what must happen; an emulated guest is slow
+LIMITS = Limits(connect_s=LIMIT_S, answer_s=LIMIT_S) if REAL else Limits()
 SHELL = ["/bin/busybox", "sh", "-c"]
 
 # What a container of each tag does. A real engine goes by the command, and the simulated one by the tag.

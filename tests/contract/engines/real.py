@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tests.contract.engines.archive import BUSYBOX, archive
-from tests.contract.engines.engines import LABEL
+from tests.contract.engines.engines import LABEL, LIMITS
 from tests.contract.engines.registry import Registry
 from tpuagent.containers.credentials import render_authorization
 from tpuagent.containers.engine import Engine
@@ -33,7 +33,7 @@ class RealEngineAtHand:
 
     def __enter__(self) -> RealEngineAtHand:
         self._open.enter_context(self._registry)
-        engine = Engine(self.socket_path)
+        engine = Engine(self.socket_path, LIMITS)
         self.podman = engine.info().name == "Podman"
         with tempfile.NamedTemporaryFile() as file:
             file.write(archive(self._program))
