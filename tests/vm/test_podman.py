@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from . import image, scenery
-from .agent import UNIT, Journal, status_line
+from .agent import UNIT, Journal
 from .guest import Guest
 from .machine import Machine
 from .progress import Say
@@ -39,7 +39,7 @@ def inspect(stage: Stage) -> dict[str, object]:
 
 
 def test_from_power_on_it_runs_and_was_pulled_with_the_token(stage: Stage) -> None:
-    assert status_line(stage.guest) == GOOD
+    assert stage.await_status(GOOD) == GOOD
     assert stage.listens()
     asked = [who for _, path, who, _ in stage.requests() if "/manifests/" in path]
     assert (asked[0], asked[-1]) == ("anonymous", "account")
