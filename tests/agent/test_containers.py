@@ -101,11 +101,11 @@ def test_stopping_and_killing_the_agent_leaves_it_running(
 
 
 def test_a_rebind_makes_it_anew(machine: Machine, engine: FakeEngine, daemon: Daemon) -> None:
-    first, since = engine.state.named(NAME).id, len(daemon.messages)
+    first = engine.state.named(NAME).id
     machine.rebind("0000:00:04.0")
-    daemon.wait_status("vbar starting: it is being replaced", since)
-    daemon.wait_status(GOOD, since)
-    assert engine.until(lambda: engine.state.named(NAME).id != first)
+    daemon.wait_status("vbar starting: it is being replaced")
+    daemon.wait_status(GOOD, since=len(daemon.messages))
+    assert engine.state.named(NAME).id != first
 
 
 def test_a_function_that_is_lost_keeps_it_running_and_from_starting(
@@ -126,7 +126,7 @@ def test_a_reload_changes_it(machine: Machine, engine: FakeEngine, daemon: Daemo
     since = len(daemon.messages)
     daemon.signal(signal.SIGHUP)
     daemon.wait_status("it is being replaced", since)
-    daemon.wait_status(GOOD, since)
+    daemon.wait_status(GOOD, since=len(daemon.messages))
     assert "--uid=7" in engine.state.named(NAME).body["Cmd"]
     machine.tree.put(CONFIG, "containers: {vbar: {enabled: false}, extra: {image: 'busybox:1'}}\n")
     engine.state.add_image("busybox:1")
