@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.vm import cache
-from tests.vm.image import KEYRING, debian_mirror
+from tests.vm.building import KEYRING, debian_mirror
 from tests.vm.progress import say_on_stderr, timed
 
 ENVIRONMENT = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"]

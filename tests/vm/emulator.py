@@ -56,10 +56,12 @@ def launch(root: Path, image: BootImage, machine: Machine, run: Path, console: s
     with runner_inside, qmp_inside:
         descriptors = runner_inside.fileno(), qmp_inside.fileno()
         disks = {f"disk{number}": path for number, path in enumerate(machine.disks)}
-        files = {"kernel": image.kernel, "initrd": image.initrd, "root": image.root, **disks}
+        boot = {"kernel": image.kernel, "initrd": image.initrd} if image.kernel and image.initrd else {}
+        files = {"root": image.root, **boot, **disks}
         pairs = [text for name, path in files.items() for text in (str(path.resolve()), name)]
         seen = {name: f"/images/{name}" for name in files}
-        places = Places(seen["kernel"], seen["initrd"], seen["root"], RUN, tuple(seen[name] for name in disks))
+        direct = tuple(seen[name] for name in boot)
+        places = Places(direct, seen["root"], RUN, tuple(seen[name] for name in disks))
         qemu = render_arguments(machine, places, console, *descriptors)
         enter = ["unshare", "--mount", "sh", "-euc", _ENTER, "sh", str(root), str(run), *pairs]
         ours = None if console == TO_TERMINAL else subprocess.DEVNULL

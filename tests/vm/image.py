@@ -5,43 +5,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import recipe, scenery
+from .building import APART, CUSTOMIZE, BuildError, build_tree, debian_mirror, mmdebstrap, run
 from .cache import Entry, ensure, key_of
 from .progress import Say, say_on_stderr, timed
 from .recipe import Distribution
 
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-TAIL_LINES = 25
-
-
-class BuildError(Exception):
-    """A step of a build failed; carries what the step printed last."""
-
 
 @dataclass(frozen=True)
 class BootImage:
-    """A kernel, its initrd and the root file system that goes with them."""
+    """A disk to boot from: the root file system, with its kernel and initrd beside it; or a whole one with GRUB on it."""
 
-    kernel: Path
-    initrd: Path
     root: Path
-
-
-def debian_mirror() -> str:
-    """`TPUAGENT_VM_MIRROR`, else the Debian mirror that this machine's own apt uses."""
-    named = os.environ.get("TPUAGENT_VM_MIRROR")
-    if named:
-        return named
-    asked = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
-    for uri in found:
-        if uri.rstrip("/").endswith("/debian"):
-            return uri.rstrip("/")
-    raise BuildError("cannot find a Debian mirror in apt's configuration; set TPUAGENT_VM_MIRROR to the URL of one")
+    kernel: Path | None = None
+    initrd: Path | None = None
 
 
 def qemu_root(say: Say = say_on_stderr) -> Path:
@@ -57,7 +37,7 @@ def qemu_root(say: Say = say_on_stderr) -> Path:
         lines = [f"deb {mirror} {suite} main", f"deb {mirror} {suite}-backports main"]
         options = ["--variant=apt", f"--include={','.join(recipe.QEMU_PACKAGES)}", hook]
         with timed(say, "building the QEMU root (once)") as tell:
-            _mmdebstrap(suite, folder / "root", options, lines, tell)
+            mmdebstrap(suite, folder / "root", options, lines, tell)
             for point in ("guest", "images"):
                 (folder / "root" / point).mkdir()
 
@@ -81,10 +61,8 @@ def package_image(distribution: Distribution, package: Path, say: Say = say_on_s
     def build(folder: Path) -> None:
         with timed(say, f"installing {package.name} into a {distribution.name} image"):
             image = folder / "root.ext4"
-            _run(["cp", "--sparse=always", "--reflink=auto", str(base.path / "root.ext4"), str(image)])
-            _run(
-                [*_APART, "sh", "-euc", _INSTALL, "sh", str(image), str(folder), str(package.resolve()), no_containers]
-            )
+            run(["cp", "--sparse=always", "--reflink=auto", str(base.path / "root.ext4"), str(image)])
+            run([*APART, "sh", "-euc", _INSTALL, "sh", str(image), str(folder), str(package.resolve()), no_containers])
 
     return _boot_image(base, ensure(f"{distribution.name}-package", key, build))
 
@@ -102,12 +80,12 @@ def containers_image(distribution: Distribution, package: Path, engine: str, say
     def build(folder: Path) -> None:
         with timed(say, f"making a {distribution.name} image about containers"):
             busybox = folder / "busybox"
-            _run(["debugfs", "-R", f"dump /usr/bin/busybox {busybox}", str(below.root)])
+            run(["debugfs", "-R", f"dump /usr/bin/busybox {busybox}", str(below.root)])
             hosts = recipe.render_files(distribution)["/etc/hosts"]
             scenery.write_files(folder / "tree", busybox.read_bytes(), hosts)
             image = folder / "root.ext4"
-            _run(["cp", "--sparse=always", "--reflink=auto", str(below.root), str(image)])
-            _run([*_APART, "sh", "-euc", _STAGE, "sh", str(image), str(folder), enable])
+            run(["cp", "--sparse=always", "--reflink=auto", str(below.root), str(image)])
+            run([*APART, "sh", "-euc", _STAGE, "sh", str(image), str(folder), enable])
             shutil.rmtree(folder / "tree")
             busybox.unlink()
 
@@ -123,8 +101,6 @@ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$2/mnt" sh -euc "$3"
 umount "$2/mnt"
 rmdir "$2/mnt"
 """
-# The mounts, and whatever the package starts, are in namespaces of their own and go with them, however this ends.
-_APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 _INSTALL = r"""
 mkdir "$2/mnt"
 mount -o loop "$1" "$2/mnt"
@@ -152,94 +128,32 @@ def _base(distribution: Distribution, say: Say) -> Entry:
     mirror = debian_mirror()
     files = recipe.render_files(distribution)
     made_of = [recipe.PACKAGES, recipe.MASKED, recipe.DISABLED, recipe.INITRD_MODULES, recipe.IMAGE_SIZE, files]
-    key = key_of(recipe.RECIPE, mirror, distribution.name, json.dumps(made_of), _CUSTOMIZE)
+    key = key_of(recipe.RECIPE, mirror, distribution.name, json.dumps(made_of), CUSTOMIZE)
 
     def build(folder: Path) -> None:
         with timed(say, f"building the {distribution.name} base image (once, about two minutes)") as tell:
-            _build_base(distribution, mirror, files, folder, tell)
+            _build_base(distribution, files, folder, tell)
 
     return ensure(f"{distribution.name}-base", key, build)
 
 
 def _boot_image(base: Entry, package: Entry | None) -> BootImage:
-    return BootImage(base.path / "vmlinuz", base.path / "initrd.img", (package or base).path / "root.ext4")
+    return BootImage((package or base).path / "root.ext4", base.path / "vmlinuz", base.path / "initrd.img")
 
 
-# mmdebstrap calls this with the root as $1. What keeps the bootstrap fast must not shape what a guest does later.
-_CUSTOMIZE = r"""
-rm -f "$1"/etc/dpkg/dpkg.cfg.d/99mmdebstrap
-chroot "$1" useradd --create-home --shell /bin/bash "$2"
-chroot "$1" systemd-machine-id-setup >/dev/null
-mkdir -p "$1"/var/log/journal
-chroot "$1" systemctl enable --quiet tpu-agent-test-runner.service
-chroot "$1" systemctl disable --quiet $4
-chroot "$1" systemctl mask --quiet $3
-chroot "$1" systemctl set-default --quiet multi-user.target
-touch -r "$1"/usr "$1"/etc/.updated "$1"/var/.updated  # or systemd does at boot what comes after an upgrade of /usr
-"""
-
-
-def _build_base(distribution: Distribution, mirror: str, files: dict[str, str], folder: Path, tell: Say) -> None:
-    tree, staged = folder / "tree", folder / "staged"
-    for path, text in files.items():
-        _write(staged / path.lstrip("/"), text)
-    initramfs = staged / "usr/share/initramfs-tools"
-    _write(initramfs / "conf.d/modules", "MODULES=list\nCOMPRESS=zstd\n")
-    _write(initramfs / "modules.d/tpu-agent-test", "\n".join(recipe.INITRD_MODULES) + "\n")
-    customize = folder / "customize"
-    masked, disabled = " ".join(recipe.MASKED), " ".join(recipe.DISABLED)
-    _write(customize, f"set -eu\nset -- \"$1\" {recipe.USER} '{masked}' '{disabled}'\n{_CUSTOMIZE}")
-    options = [
-        "--variant=minbase",
-        f"--include={','.join(recipe.PACKAGES)}",
-        "--dpkgopt=force-unsafe-io",
-        *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("man", "doc", "locale", "info")),
-        f'--essential-hook=cp -r --no-preserve=ownership {staged}/usr "$1"/',
-        f'--customize-hook=cp -r --no-preserve=ownership {staged}/. "$1"/',
-        f'--customize-hook=sh {customize} "$1"',
-    ]
-    _mmdebstrap(distribution.name, tree, options, [f"deb {mirror} {distribution.name} main"], tell)
+def _build_base(distribution: Distribution, files: dict[str, str], folder: Path, tell: Say) -> None:
+    tree = build_tree(distribution, recipe.PACKAGES, recipe.DISABLED, files, folder, tell)
     tell("writing the file system")
     for name in ("vmlinuz", "initrd.img"):
         shutil.copy((tree / name).resolve() if not (tree / name).is_symlink() else _inside(tree, name), folder / name)
     image = folder / "root.ext4"
-    _run(["mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", str(tree), str(image), recipe.IMAGE_SIZE])
+    run(["mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", str(tree), str(image), recipe.IMAGE_SIZE])
     shutil.rmtree(tree)
-    shutil.rmtree(staged)
 
 
 def _inside(tree: Path, name: str) -> Path:
     """Where the link `name` of a root folder leads, read as the guest will read it."""
     return tree / os.readlink(tree / name).lstrip("/")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def _mmdebstrap(suite: str, tree: Path, options: list[str], lines: list[str], tell: Say) -> None:
-    if not shutil.which("mmdebstrap"):
-        raise BuildError("cannot build images for virtual machines: apt-get install mmdebstrap e2fsprogs")
-    keyring = [f"--keyring={KEYRING}"] if KEYRING.exists() else []
-    _run(["mmdebstrap", "--mode=root", *keyring, *options, suite, str(tree), *lines], tell)
-
-
-def _run(argv: list[str], tell: Say | None = None) -> None:
-    """Run one step to its end. Its last lines are the error when it fails; mmdebstrap's own headings are told."""
-    lines: list[str] = []
-    with subprocess.Popen(
-        ["setpriv", "--pdeathsig", "TERM", *argv],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if tell and line.startswith("I: ") and not line.startswith("I: running --"):
-                tell(line[3:].strip())
-    if process.returncode:
-        tail = "".join(lines[-TAIL_LINES:])
-        raise BuildError(f"cannot build: {argv[0]} ended with {process.returncode}:\n{tail}")
 
 
 def newest_package(checkout: Path) -> Path:

@@ -42,10 +42,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Places:
-    """Paths as QEMU sees them: the boot files, the folder of this run with its sockets, and the extra disks."""
+    """Paths as QEMU sees them: the disks, the folder of this run with its sockets, and what to boot without GRUB.
 
-    kernel: str
-    initrd: str
+    `direct` is a kernel and an initrd, or empty: then the firmware boots from the root disk.
+    """
+
+    direct: tuple[str, ...]
     root: str
     run: str
     disks: tuple[str, ...]
@@ -70,13 +72,15 @@ def render_arguments(machine: Machine, places: Places, console: str, runner_fd: 
         # vfio-user needs memory that another process could map.
         "-m", memory, "-object", f"memory-backend-memfd,id=memory,size={memory},share=on",
         "-machine", "q35,kernel-irqchip=split,memory-backend=memory,sata=off,smbus=off,i8042=off",
-        "-kernel", places.kernel, "-initrd", places.initrd, "-append", kernel_command_line(machine),
         "-chardev", console, "-serial", "chardev:console",
         "-chardev", f"socket,id=qmp,fd={qmp_fd}", "-mon", "chardev=qmp,mode=control",
         "-chardev", f"socket,id=runner,fd={runner_fd}",
         "-device", f"virtio-serial-pci,addr={RUNNER_SLOT:#x}",
         "-device", f"virtserialport,chardev=runner,name={RUNNER_PORT}",
     ]  # fmt: skip
+    if places.direct:
+        kernel, initrd = places.direct
+        arguments += ["-kernel", kernel, "-initrd", initrd, "-append", kernel_command_line(machine)]
     if machine.iommu:
         # Without caching-mode QEMU cannot see the guest's mappings, and every DMA mapping of a function fails.
         arguments += ["-device", "intel-iommu,intremap=on,caching-mode=on"]

@@ -23,6 +23,7 @@ DROP_IN = "/etc/tpu-agent/config.d/90-test.yaml"
 DEVICES = "2 of 2 v6e functions ready"
 GOOD = f"{DEVICES}; tpu-env, v6e-8, worker 0; vbar running"
 SLOW_S = 180  # an engine at work in an emulated guest
+IMAGE = f"{standins.REGISTRY}/{standins.VBAR}:0.0.1"
 TOKEN = "ya29.fake"  # noqa: S105  what the metadata server hands out
 
 
@@ -52,7 +53,10 @@ def configured(stage: Stage, text: str) -> Iterator[Journal]:
 
 def restart_agent(stage: Stage, *logged: str) -> Journal:
     return stage.after(
-        lambda: stage.guest.check(["systemctl", "restart", UNIT]), "agent_ready", *logged, timeout_s=SLOW_S
+        lambda: stage.guest.check(["systemctl", "restart", UNIT], timeout_s=SLOW_S),
+        "agent_ready",
+        *logged,
+        timeout_s=SLOW_S,
     )
 
 
@@ -135,12 +139,12 @@ def test_an_upgrade_of_the_agent_lets_it_run(stage: Stage, package: Path) -> Non
 
 def test_the_agent_stops_in_time_and_it_runs_on(stage: Stage) -> None:
     began = time.monotonic()
-    stage.guest.check(["systemctl", "stop", UNIT])
+    stage.guest.check(["systemctl", "stop", UNIT], timeout_s=SLOW_S)
     assert time.monotonic() - began < 15
     assert stage.listens()
     assert "no agent runs" in stage.guest.run(["tpuagent", "containers"]).stderr
     assert "running" in stage.guest.check(["tpuagent", "containers"])
-    stage.after(lambda: stage.guest.check(["systemctl", "start", UNIT]), "container_running")
+    stage.after(lambda: stage.guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S), "container_running")
 
 
 def test_an_operator_stops_it_and_it_stays_stopped_until_it_is_wanted_again(stage: Stage) -> None:
@@ -151,7 +155,7 @@ def test_an_operator_stops_it_and_it_stays_stopped_until_it_is_wanted_again(stag
     assert not stage.listens()
     assert "vbar stopped: by an operator" in stage.await_status("vbar stopped")
     before = stage.inspect()["State"]["StartedAt"]
-    said = stage.guest.check(["tpuagent", "containers", "restart", "vbar"])
+    said = stage.guest.check(["tpuagent", "containers", "restart", "vbar"], timeout_s=SLOW_S)
     assert said.startswith("vbar runs, container ")
     assert stage.listens()
     assert stage.inspect()["State"]["StartedAt"] != before
@@ -211,7 +215,7 @@ def test_one_that_hangs_is_told_and_not_killed(stage: Stage) -> None:
     stage.after(lambda: stage.ask("hang"), "container_silent", timeout_s=SLOW_S)
     assert "vbar silent: it runs, but nothing listens on port 8353" in stage.await_status("vbar silent")
     assert stage.inspect()["State"]["StartedAt"] == before
-    assert stage.guest.check(["tpuagent", "containers", "restart", "vbar"]).startswith("vbar runs")
+    assert stage.guest.check(["tpuagent", "containers", "restart", "vbar"], timeout_s=SLOW_S).startswith("vbar runs")
 
 
 def test_one_that_wants_more_memory_than_it_may_have_is_told_as_such(stage: Stage) -> None:
@@ -251,25 +255,25 @@ def run_another(stage: Stage, name: str, image_name: str) -> None:
 
 def test_a_foreign_container_of_its_name_is_told_and_left_alone_and_then_it_starts(stage: Stage) -> None:
     guest = stage.guest
-    guest.check(["systemctl", "stop", UNIT])
-    name = stage.inspect()["Config"]["Image"]
-    run_another(stage, VBAR, name)
+    guest.check(["systemctl", "stop", UNIT], timeout_s=SLOW_S)
+    run_another(stage, VBAR, IMAGE)
     foreign = stage.inspect()["Id"]
-    stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "container_blocked")
+    stage.after(lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S), "container_blocked")
     assert "not the agent's" in stage.await_status("not the agent's")
     assert guest.run(["tpuagent", "containers", "stop", "vbar"]).code != 0
     assert guest.run(["tpuagent", "containers", "remove"]).code != 0
     assert stage.inspect()["Id"] == foreign
     assert stage.inspect()["State"]["Running"]
-    stage.after(lambda: guest.check(["docker", "rm", "-f", VBAR]), "container_running", timeout_s=SLOW_S)
+    stage.after(
+        lambda: guest.check(["docker", "rm", "-f", VBAR], timeout_s=SLOW_S), "container_running", timeout_s=SLOW_S
+    )
 
 
 def test_beside_the_stock_agent_it_stands_down(stage: Stage) -> None:
     guest = stage.guest
-    guest.check(["systemctl", "stop", UNIT])
-    name = stage.inspect()["Config"]["Image"]
-    run_another(stage, "vbarcontrolagent", name)
-    stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "container_stood_down")
+    guest.check(["systemctl", "stop", UNIT], timeout_s=SLOW_S)
+    run_another(stage, "vbarcontrolagent", IMAGE)
+    stage.after(lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S), "container_stood_down")
     assert stage.vbar()["state"] == "stood down"
     assert "vbarcontrolagent" in stage.vbar()["reason"]
     guest.check(["docker", "rm", "-f", "vbarcontrolagent"])
@@ -282,12 +286,12 @@ def test_beside_the_stock_agent_it_stands_down(stage: Stage) -> None:
 
 def test_on_a_node_of_kubernetes_engine_it_stands_down(stage: Stage) -> None:
     guest = stage.guest
-    guest.check(["docker", "rm", "-f", VBAR])
+    guest.check(["docker", "rm", "-f", VBAR], timeout_s=SLOW_S)
     key = f"{URL}/instance/attributes/kube-env"
-    guest.check(["systemctl", "stop", UNIT])
-    guest.check(["docker", "rm", "-f", VBAR])
+    guest.check(["systemctl", "stop", UNIT], timeout_s=SLOW_S)
+    guest.check(["docker", "rm", "-f", VBAR], timeout_s=SLOW_S)
     guest.check(["curl", "-sf", "-X", "PUT", "--data-binary", "x", key])
-    stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "container_stood_down")
+    stage.after(lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S), "container_stood_down")
     assert "Kubernetes Engine" in stage.vbar()["reason"]
     guest.check(["curl", "-sf", "-X", "DELETE", key])
     restart_agent(stage, "container_running")
@@ -295,15 +299,17 @@ def test_on_a_node_of_kubernetes_engine_it_stands_down(stage: Stage) -> None:
 
 def test_without_a_registry_the_image_comes_from_an_archive(stage: Stage) -> None:
     guest = stage.guest
-    guest.check(["systemctl", "stop", UNIT, "gcr.service"])
-    name = stage.inspect()["Config"]["Image"]
-    guest.check(f"docker rm -f {VBAR}; docker rmi -f {name}")
+    guest.check(["systemctl", "stop", UNIT, "gcr.service"], timeout_s=SLOW_S)
+    guest.check(f"docker rm -f {VBAR}; docker rmi -f {IMAGE}")
     guest.check(
         f"mkdir -p /var/lib/tpu-agent/images; cp {ARCHIVES}/vbar_control_agent-0.0.1.tar /var/lib/tpu-agent/images/"
     )
     pulls = stage.pulls()
     stage.after(
-        lambda: guest.check(["systemctl", "start", UNIT]), "image_loaded", "container_running", timeout_s=SLOW_S
+        lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S),
+        "image_loaded",
+        "container_running",
+        timeout_s=SLOW_S,
     )
     assert stage.pulls() == pulls
     assert stage.listens()
@@ -315,7 +321,7 @@ def test_a_full_disk_is_told_and_overcome(stage: Stage) -> None:
     guest.check(["systemctl", "stop", UNIT, "docker.socket", "docker.service"], timeout_s=SLOW_S)
     guest.check("mount -t tmpfs -o size=1900k tmpfs /var/lib/docker")
     guest.check(["systemctl", "start", "docker.socket", "docker.service"], timeout_s=SLOW_S)
-    stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "no space left", timeout_s=SLOW_S)
+    stage.after(lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S), "no space left", timeout_s=SLOW_S)
     assert "no space left" in stage.await_status("no space left")
     stage.after(
         lambda: guest.check("mount -o remount,size=100m /var/lib/docker"), "container_running", timeout_s=SLOW_S
@@ -323,7 +329,9 @@ def test_a_full_disk_is_told_and_overcome(stage: Stage) -> None:
     guest.check(["systemctl", "stop", UNIT, "docker.socket", "docker.service"], timeout_s=SLOW_S)
     guest.check(["umount", "/var/lib/docker"])
     guest.check(["systemctl", "start", "docker.socket", "docker.service"], timeout_s=SLOW_S)
-    stage.after(lambda: guest.check(["systemctl", "start", UNIT]), "container_running", timeout_s=SLOW_S)
+    stage.after(
+        lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S), "container_running", timeout_s=SLOW_S
+    )
 
 
 def test_latest_that_has_moved_is_told(stage: Stage) -> None:
@@ -334,10 +342,12 @@ def test_latest_that_has_moved_is_told(stage: Stage) -> None:
         before = stage.containers()["telemetry"]["digest"]
         folder = f"/var/lib/docker-registry/docker/registry/v2/repositories/{standins.TELEMETRY}/_manifests/tags"
         guest.check(["cp", f"{folder}/next/current/link", f"{folder}/latest/current/link"])
-        guest.check(["systemctl", "stop", UNIT])
+        guest.check(["systemctl", "stop", UNIT], timeout_s=SLOW_S)
         guest.check(["docker", "rm", "-f", "tpu-agent-telemetry"])
         stage.after(
-            lambda: guest.check(["systemctl", "start", UNIT]), "image_moved", "container_running container=telemetry"
+            lambda: guest.check(["systemctl", "start", UNIT], timeout_s=SLOW_S),
+            "image_moved",
+            "container_running container=telemetry",
         )
         assert stage.containers()["telemetry"]["digest"] != before
     assert guest.run(["docker", "inspect", "tpu-agent-telemetry"]).code != 0, "switched off, it is gone"
@@ -360,9 +370,8 @@ def test_a_reboot_is_over_in_time_and_it_runs_again(stage: Stage) -> None:
 
 def test_with_the_package_its_containers_go_and_no_other(stage: Stage) -> None:
     guest = stage.guest
-    name = stage.inspect()["Config"]["Image"]
     guest.check(
-        ["docker", "run", "-d", "--privileged", "--name", "other", name, "busybox", "sleep", "1000"], timeout_s=SLOW_S
+        ["docker", "run", "-d", "--privileged", "--name", "other", IMAGE, "busybox", "sleep", "1000"], timeout_s=SLOW_S
     )
     said = guest.check(["dpkg", "--remove", "tpu-agent"], timeout_s=SLOW_S)
     assert "removed vbar" in said
