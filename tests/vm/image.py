@@ -17,7 +17,7 @@ from .recipe import Distribution
 
 @dataclass(frozen=True)
 class BootImage:
-    """A disk to boot from: the root file system, with its kernel and initrd beside it; or a whole one with GRUB on it."""
+    """A disk to boot from: the root file system, with its kernel and initrd beside it, or a whole one with GRUB."""
 
     root: Path
     kernel: Path | None = None
