@@ -127,7 +127,7 @@ rmdir "$2/mnt"
 def _base(distribution: Distribution, say: Say) -> Entry:
     mirror = debian_mirror()
     files = recipe.render_files(distribution)
-    made_of = [recipe.PACKAGES, recipe.MASKED, recipe.DISABLED, recipe.INITRD_MODULES, recipe.IMAGE_SIZE, files]
+    made_of = [distribution.packages, recipe.MASKED, recipe.DISABLED, recipe.INITRD_MODULES, recipe.IMAGE_SIZE, files]
     key = key_of(recipe.RECIPE, mirror, distribution.name, json.dumps(made_of), CUSTOMIZE)
 
     def build(folder: Path) -> None:
@@ -142,7 +142,7 @@ def _boot_image(base: Entry, package: Entry | None) -> BootImage:
 
 
 def _build_base(distribution: Distribution, files: dict[str, str], folder: Path, tell: Say) -> None:
-    tree = build_tree(distribution, recipe.PACKAGES, recipe.DISABLED, files, folder, tell)
+    tree = build_tree(distribution, distribution.packages, recipe.DISABLED, files, folder, tell)
     tell("writing the file system")
     for name in ("vmlinuz", "initrd.img"):
         shutil.copy((tree / name).resolve() if not (tree / name).is_symlink() else _inside(tree, name), folder / name)

@@ -54,10 +54,11 @@ class Distribution:
     """A Debian release that guests run. `name` is its code name."""
 
     name: str
+    packages: tuple[str, ...] = PACKAGES
 
 
 BOOKWORM = Distribution("bookworm")
-TRIXIE = Distribution("trixie")
+TRIXIE = Distribution("trixie", (*PACKAGES, "docker-cli"))  # what tests type is a package of its own there
 DISTRIBUTIONS = (BOOKWORM, TRIXIE)
 
 _RUNNER_UNIT = f"""\
