@@ -258,7 +258,8 @@ class Agent:
             self._ready = True
             self._manager.ready()
             log.info("agent_ready", state=document["state"], summary=document["summary"])
-            if self._gke is None:  # no answer in all that time: containers must not wait for one for ever
+            if self._gke is None and not (self._tpu_env and self._tpu_env.settled):
+                # No answer in all that time, and containers must not wait for ever. A server that answers is waited for.
                 self._settle_place(gke=False)
 
     def _containers_in_order(self) -> list[ContainerSeen]:

@@ -11,6 +11,7 @@ from tests.agent.conftest import StartDaemon
 from tests.agent.daemon import Daemon
 from tests.fakes.engine import FakeEngine
 from tests.fakes.machine import Machine
+from tests.fakes.metadata_server import FakeMetadataServer
 from tpuagent import cli, status
 from tpuagent.containers.spec import VBAR
 from tpuagent.containers.supervisor import Supervisor
@@ -154,6 +155,29 @@ def test_the_engine_is_not_asked_and_its_client_not_imported_before_the_first_pa
     assert not any(line.split()[-1] in (Supervisor.__module__, "http.client") for line in daemon.log if line)
     gate.open()
     daemon.wait_status(GOOD)
+
+
+def test_a_node_of_kubernetes_engine_never_sees_it(
+    machine: Machine, engine: FakeEngine, start: StartDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeMetadataServer({"tpu-env": "TPU_WORKER_ID: '0'\n", "kube-env": "x"}) as server:
+        monkeypatch.setenv("GCE_METADATA_HOST", server.host)
+        daemon = start(machine, containers=True)
+        daemon.wait_ready()
+        assert "Kubernetes" in daemon.wait_status("vbar stood down")
+        daemon.stop()
+    assert not engine.requests("POST", "/containers")
+
+
+def test_a_metadata_server_that_does_not_answer_is_not_waited_for_for_ever(
+    machine: Machine, engine: FakeEngine, start: StartDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.serving
+    machine.tree.put("/etc/tpu-agent/config.d/50.yaml", "tpu_env: {ready_wait_s: 0}\n")
+    with FakeMetadataServer() as server:
+        monkeypatch.setenv("GCE_METADATA_HOST", server.host)
+    daemon = start(machine, containers=True)
+    daemon.wait_status("vbar running")
 
 
 # Commands ---------------------------------------------------------------------------------------------------------
