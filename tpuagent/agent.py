@@ -259,7 +259,7 @@ class Agent:
             self._manager.ready()
             log.info("agent_ready", state=document["state"], summary=document["summary"])
             if self._gke is None and not (self._tpu_env and self._tpu_env.settled):
-                # No answer in all that time, and containers must not wait for ever. A server that answers is waited for.
+                # No answer in all that time, and containers must not wait for ever; for a server that answers they do.
                 self._settle_place(gke=False)
 
     def _containers_in_order(self) -> list[ContainerSeen]:

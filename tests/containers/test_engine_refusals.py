@@ -46,9 +46,8 @@ NAME = "gcr.io/denied/not-found:1"  # images may have such names
         (500, ("crun: executable file `nope` not found in $PATH: No such file or directory: OCI runtime attempted to "
          "invoke a command that was not found"), BadCommand),
         (500, "crun: open executable: Permission denied: OCI permission denied", BadCommand),
-        (500, "crun: the path `/etc/passwd` exists but it is not executable: Operation not permitted: OCI permission "
-         "denied", BadCommand),
-        (500, "crun: the path `/etc` is not a regular file: Operation not permitted: OCI permission denied", BadCommand),
+        (500, "crun: the path `/etc/passwd` exists but it is not executable: Operation not permitted", BadCommand),
+        (500, "crun: the path `/etc` is not a regular file: Operation not permitted", BadCommand),
         (500, "crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted: OCI permission denied", EngineRefused),
         (500, "crun: cgroups in hybrid mode not supported: OCI runtime error", EngineRefused),
         (404, 'no container with name or ID "x" found: no such container', NoSuchContainer),
