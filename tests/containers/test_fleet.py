@@ -426,22 +426,28 @@ def test_an_engine_that_hangs_is_said_to_be_away(host: Host, engine: FakeEngine)
 
 
 def test_docker_that_was_stopped_on_purpose_is_not_started_by_a_connection(host: Host, engine: FakeEngine) -> None:
+    """systemd holds the socket; Docker stops to listen, tells that the container has ended, ends itself."""
     engine.state.add_image(SPEC.image)
-    host.replace("/run/docker.pid", "1")
+    os.makedirs(host.at("/proc/41/fd"))
+    os.symlink("socket:[77]", host.at("/proc/41/fd/3"))
+    host.replace("/proc/net/unix", "Num RefCount\n0000: 00000002 00000000 00010000 0001 01 77 /run/docker.sock\n")
+    host.replace("/run/docker.pid", "41")
     with at_work(host, SPEC) as work:
         work.until("running")
-        since = work.mark()
-        engine.restart()  # its socket goes on, as systemd's does, and its pid file goes when it has ended
-        work.until("no engine", since=since)
-        asked = len(engine.seen)
-        engine.until(lambda: False, 1.0)
+        os.unlink(host.at("/proc/41/fd/3"))
+        since, asked = work.mark(), len(engine.seen)
+        engine.state.end(NAME, 143)
+        work.until_reason("Docker is stopping", since=since)
+        engine.restart()
         host.remove("/run/docker.pid")
         work.until_reason("systemctl start docker", since=since)
         engine.until(lambda: False, 1.0)
         assert engine.seen[asked:] == []
+        os.makedirs(host.at("/proc/42/fd"))
+        os.symlink("socket:[77]", host.at("/proc/42/fd/3"))
         since = work.mark()
-        host.replace("/run/docker.pid", "2")
-        work.until("running", since=since)
+        host.replace("/run/docker.pid", "42")
+        assert work.until("running", since=since).restarts == 0
 
 
 def test_podman_will_do(host: Host) -> None:

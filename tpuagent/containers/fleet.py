@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,17 +13,15 @@ from tpuagent.containers.engine import Engine
 from tpuagent.containers.images import Account
 from tpuagent.containers.lifecycle import describe_oom
 from tpuagent.containers.objects import EngineEvent
-from tpuagent.containers.sockets import find_socket
+from tpuagent.containers.sockets import docker_pid, find_socket, is_stopping
 from tpuagent.containers.spec import ContainerSeen, Devices, Policy, Spec
 from tpuagent.containers.supervisor import Situation, Supervisor
 from tpuagent.errors import EngineUnavailable, TpuAgentError
 from tpuagent.host import Host
 from tpuagent.values import replace
 
-_DOCKER_PID = "/run/docker.pid"
 FIRST_RETRY_S, MOST_RETRY_S = 0.25, 2.0
-# Docker gives its containers 15 s to end, and systemd has to look after what is left.
-STOPPING_S = 20.0
+STOPPED = "Docker has stopped; start it with: systemctl start docker"
 
 log = structlog.get_logger()
 
@@ -56,7 +53,7 @@ class Fleet:
         self._specs = {spec.name: spec for spec in policy.specs}
         self._stopped = threading.Event()
         self._engine: Engine | None = None
-        self._met_pid: str | None = None
+        self._met_docker = False
 
     # What the agent says; from its loop ---------------------------------------------------------------------------
 
@@ -114,7 +111,7 @@ class Fleet:
             with engine.events() as events:
                 info = engine.info()
                 met = True
-                self._met_pid = self._host.read(_DOCKER_PID)
+                self._met_docker = bool(docker_pid(self._host))
                 log.info("engine_found", engine=info.name, version=info.version, api=info.api, socket=socket)
                 self._change(socket=self._host.at(socket), away="")
                 self._adopt_strangers(engine)
@@ -128,18 +125,12 @@ class Fleet:
         return met, "its events have ended"
 
     def _await_return(self) -> None:
-        """Docker that was stopped on purpose stays so: a connection to its socket would let systemd start it again.
-
-        It hangs up before it ends its containers, and its pid file goes after that: one that is the same may be
-        stopping. One that is the same for longer than that takes only hung up.
-        """
-        end = time.monotonic() + STOPPING_S
-        while self._met_pid and not self._stopped.wait(FIRST_RETRY_S):
-            pid = self._host.read(_DOCKER_PID)
-            if pid and (pid != self._met_pid or time.monotonic() >= end):
+        """Docker that was stopped on purpose stays so: a connection would let systemd start it again."""
+        while self._met_docker and not self._stopped.wait(FIRST_RETRY_S):
+            if not docker_pid(self._host):
+                self._away(STOPPED)
+            elif not is_stopping(self._host):
                 return
-            if not pid:
-                self._away("Docker has stopped; start it with: systemctl start docker")
 
     def _away(self, why: str) -> None:
         if self._common.socket is not None or self._common.away != why:

@@ -44,6 +44,7 @@ _UNKNOWN = re.compile(
 )
 _NO_CONTAINER = re.compile(r"no such container|no container with", re.IGNORECASE)
 _REMOVING = re.compile(r"removal of container .* already in progress|being removed", re.IGNORECASE | re.DOTALL)
+_STEPS = (("apparmor_parser", "install apparmor, which Docker only recommends"),)
 _SPACE_STEP = "the engine has no space left on its disk; look with: df -h /var/lib, and make room"
 
 
@@ -58,7 +59,8 @@ def refusal(action: str, status: int, message: str) -> EngineRefused:
         return found
     if status == _NOT_FOUND and _NO_CONTAINER.search(message):
         return NoSuchContainer(action, NO_CONTAINER, status)
-    return EngineRefused(action, shortened(message) or f"the engine answers {status}", status)
+    step = next((f"; {step}" for words, step in _STEPS if words in message), "")
+    return EngineRefused(action, (shortened(message) or f"the engine answers {status}") + step, status)
 
 
 def creation_refusal(action: str, status: int, message: str) -> EngineRefused:

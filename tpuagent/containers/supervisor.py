@@ -19,6 +19,7 @@ from tpuagent.containers.objects import Container
 from tpuagent.containers.ports import listening_sockets
 from tpuagent.containers.records import Record, lock_file, parse_record, record_file
 from tpuagent.containers.references import parse_reference
+from tpuagent.containers.sockets import is_stopping
 from tpuagent.containers.spec import ContainerSeen, Devices, Spec
 from tpuagent.errors import DeadlinePassed, EngineUnavailable, TpuAgentError
 from tpuagent.host import Host
@@ -147,6 +148,10 @@ class Supervisor:
             state = "off" if spec.off else "no engine" if self._situation.away else "starting"
             self._say(self._seen(state, "" if spec.off else self._situation.away))
             return lifecycle.PERIOD_S
+        if is_stopping(self._host):
+            self._memory = replace(self._memory, fresh=True)
+            self._say(self._seen("no engine", "Docker is stopping"))
+            return _AWAY_S
         try:
             return self._act_until_quiet(engine)
         except EngineUnavailable as fault:
