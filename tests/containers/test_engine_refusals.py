@@ -148,3 +148,13 @@ def test_the_command_is_named_without_the_layers_that_it_came_through() -> None:
         'cannot start x: its command cannot be run: exec: "nope": executable file not found in $PATH; '
         "correct its command, or its image"
     )
+
+
+def test_what_is_missing_on_the_host_is_said_with_the_next_step() -> None:
+    message = (
+        "AppArmor enabled on system but the docker-default profile could not be loaded: running `apparmor_parser "
+        'apparmor_parser --version` failed: exec: "apparmor_parser": executable file not found in $PATH'
+    )
+    fault = refusals.start_refusal("start x", 500, message)
+    assert type(fault) is EngineRefused
+    assert fault.why.endswith("; install apparmor, which Docker only recommends")

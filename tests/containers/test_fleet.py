@@ -299,6 +299,16 @@ def test_switched_off_it_is_ended_and_removed_and_switched_on_made_anew(host: Ho
         work.until("running", since=since)
 
 
+def test_where_nothing_is_to_run_no_engine_is_woken(host: Host, engine: FakeEngine) -> None:
+    engine.state.add_image(SPEC.image)
+    with at_work(host, replace(SPEC, enabled=False)) as work:
+        work.until("off")
+        engine.until(lambda: False, 0.5)
+        assert engine.seen == []
+        work.fleet.follow(Policy((SPEC,)))
+        work.until("running")
+
+
 def test_one_that_the_configuration_names_no_more_is_removed_and_others_are_not_touched(
     host: Host, engine: FakeEngine
 ) -> None:

@@ -94,13 +94,20 @@ class Fleet:
     def run(self) -> None:
         """Watch the engine: whether it answers, and what it tells of containers."""
         failures = 0
-        while not self._stopped.is_set():
+        while self._await_work():
             met, why = self._watch()
             failures = 0 if met else failures + 1
             self._away(why)
             self._stopped.wait(min(MOST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 8)))
             if met:
                 self._await_return()
+
+    def _await_work(self) -> bool:
+        """Wait while nothing is to run and no Docker runs that may have something left: no engine is woken for that."""
+        while all(spec.off for spec in self._specs.values()) and not docker_pid(self._host):
+            if self._stopped.wait(MOST_RETRY_S):
+                break
+        return not self._stopped.is_set()
 
     def _watch(self) -> tuple[bool, str]:
         """Follow the engine's events to their end: whether it answered at all, and why they ended."""
