@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.fakes.machine import Machine
 
 REPOSITORY = Path(__file__).parents[1]
 
-# No deadline for one example: a machine that builds something else at the same time is no fault of the code's.
-settings.register_profile("tests", deadline=None, print_blob=True)
+# No deadline for one example, nor for making one: a machine that builds something else at the same time is no fault of the code's.
+settings.register_profile("tests", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]

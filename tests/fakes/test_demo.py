@@ -11,4 +11,4 @@ def test_the_demonstration_comes_out_as_told(run_python: Callable[..., Completed
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert done.stdout.count("== ") == 9
+    assert done.stdout.count("== ") == 10
