@@ -17,7 +17,7 @@ from tests.fakes.machine import Machine
 
 REPOSITORY = Path(__file__).parents[1]
 
-# No deadline for one example, nor for making one: a machine that builds something else at the same time is no fault of the code's.
+# No deadline for an example, nor for making it: a machine that does something else as well is no fault of the code's.
 settings.register_profile("tests", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
