@@ -41,14 +41,14 @@ def stage(distribution: Distribution, docker_image: image.BootImage, say: Say) -
 
 
 @contextmanager
-def configured(stage: Stage, text: str) -> Iterator[Journal]:
-    """Another configuration for a while; vBar runs again as it did before when the block is over."""
+def configured(stage: Stage, text: str, back: str = "container_running container=vbar") -> Iterator[Journal]:
+    """Another configuration for a while. `back` is what the agent logs when all is as it was before."""
     journal = Journal(stage.guest)
     stage.guest.write(DROP_IN, text)
     stage.guest.check(["systemctl", "reload", UNIT])
     yield journal
     stage.guest.check(["rm", DROP_IN])
-    stage.after(lambda: stage.guest.check(["systemctl", "reload", UNIT]), "container_running container=vbar")
+    stage.after(lambda: stage.guest.check(["systemctl", "reload", UNIT]), back)
 
 
 def restart_agent(stage: Stage, *logged: str) -> Journal:
@@ -337,7 +337,7 @@ def test_a_full_disk_is_told_and_overcome(stage: Stage) -> None:
 def test_latest_that_has_moved_is_told(stage: Stage) -> None:
     guest = stage.guest
     latest = "{telemetry: {enabled: true, pull: always}}"
-    with configured(stage, f"containers: {latest}\n") as journal:
+    with configured(stage, f"containers: {latest}\n", "container_removed container=telemetry") as journal:
         journal.wait_for("container_running container=telemetry", SLOW_S)
         before = stage.containers()["telemetry"]["digest"]
         folder = f"/var/lib/docker-registry/docker/registry/v2/repositories/{standins.TELEMETRY}/_manifests/tags"
