@@ -7,7 +7,7 @@ version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' tpuagent/__init__.py)
 deb := dist/tpu-agent_$(version)_all.deb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format venv deb lint-deb vm-test vm-shell bench clean
+.PHONY: help demo test lint format venv deb lint-deb reproducible vm-test vm-shell bench clean
 
 help:
 	@echo 'Without root, on any Linux with Python 3.10 or newer; each sets up what it needs in $(VENV):'
@@ -17,6 +17,7 @@ help:
 	@echo 'On Debian or Ubuntu:'
 	@echo '  make deb       $(deb)'
 	@echo '  make lint-deb  lintian on that package'
+	@echo '  make reproducible  build it twice, and compare every byte'
 	@echo 'As root on Debian, with mmdebstrap; the first run builds images and keeps them:'
 	@echo '  make vm-test   the package in chroots and in guests with emulated TPU functions'
 	@echo '  make vm-shell  a prompt inside such a guest'
@@ -54,6 +55,9 @@ deb:
 
 lint-deb: deb
 	lintian --fail-on error,warning --info --tag-display-limit 0 $(deb)
+
+reproducible:
+	@scripts/reproduce $(deb)
 
 vm-test: venv deb
 	$(bin)/pytest -v tests/packaging_chroot tests/vm $(ARGS)
