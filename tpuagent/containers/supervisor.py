@@ -148,10 +148,6 @@ class Supervisor:
             state = "off" if spec.off else "no engine" if self._situation.away else "starting"
             self._say(self._seen(state, "" if spec.off else self._situation.away))
             return lifecycle.PERIOD_S
-        if is_stopping(self._host):
-            self._memory = replace(self._memory, fresh=True)
-            self._say(self._seen("no engine", "Docker is stopping"))
-            return _AWAY_S
         try:
             return self._act_until_quiet(engine)
         except EngineUnavailable as fault:
@@ -169,6 +165,8 @@ class Supervisor:
 
     def _act_until_quiet(self, engine: Engine) -> float:
         for _ in range(_MOST_ACTIONS):
+            if is_stopping(self._host):
+                raise EngineUnavailable("look at the containers", "Docker is stopping")
             with self._host.lock(lock_file(self.name), _LOCK_S):
                 decision, container = self._look(engine)
                 if decision.action is None:
