@@ -47,6 +47,14 @@ def running(engine: FakeEngine, name: str = NAME) -> bool:
     return any(one.name == name and one.state == "running" for one in engine.state.containers.values())
 
 
+def quiet(engine: FakeEngine) -> None:
+    """Return when the events of what was just done have led to no more looks."""
+    seen = -1
+    while seen != len(engine.seen):
+        seen = len(engine.seen)
+        engine.until(lambda seen=seen: len(engine.seen) != seen, 0.3)
+
+
 # Beginning --------------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +452,7 @@ def test_docker_that_was_stopped_on_purpose_is_not_started_by_a_connection(host:
     host.replace("/run/docker.pid", "41")
     with at_work(host, SPEC) as work:
         work.until("running")
+        quiet(engine)
         os.unlink(host.at("/proc/41/fd/3"))
         since, asked = work.mark(), len(engine.seen)
         engine.state.end(NAME, 143)
