@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -49,10 +50,12 @@ def running(engine: FakeEngine, name: str = NAME) -> bool:
 
 def quiet(engine: FakeEngine) -> None:
     """Return when the events of what was just done have led to no more looks."""
-    seen = -1
-    while seen != len(engine.seen):
-        seen = len(engine.seen)
-        engine.until(lambda seen=seen: len(engine.seen) != seen, 0.3)
+    while engine.until(functools.partial(_more_than, engine, len(engine.seen)), 0.3):
+        pass
+
+
+def _more_than(engine: FakeEngine, seen: int) -> bool:
+    return len(engine.seen) > seen
 
 
 # Beginning --------------------------------------------------------------------------------------------------------
