@@ -67,6 +67,8 @@ vm-shell: venv deb
 
 bench: venv deb
 	$(bin)/python -m bench.fetch
+	$(bin)/python -m bench.restarts
+	$(bin)/python -m bench.boot
 	$(bin)/python -m bench
 
 clean:
