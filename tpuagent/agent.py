@@ -191,8 +191,9 @@ class Agent:
     def _take_devices(self, outcome: Pass | TpuAgentError) -> None:
         self._workers["devices"].heard()
         if self._fleet is None:  # not before the first pass: what they import would delay that
-            self._start("metadata")
+            # One after the other: requests as old as Ubuntu 22.04's, imported beside something else, may wait for ever.
             self._fleet = self._open_fleet()
+            self._start("metadata")
         if isinstance(outcome, TpuAgentError):
             self._trouble("pass", str(outcome))
             return

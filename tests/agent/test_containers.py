@@ -60,7 +60,8 @@ def test_without_a_tpu_no_container_is_missed(machine: Machine, start: StartDaem
 def test_without_an_engine_the_host_is_degraded_and_the_devices_are_not(machine: Machine, start: StartDaemon) -> None:
     machine.add_function("v6e")
     daemon = start(machine, containers=True)
-    told = daemon.wait_status("vbar no engine")
+    daemon.wait_ready()
+    told = daemon.wait_status("functions ready; vbar no engine")
     assert told.startswith("1 of 1 v6e functions ready; vbar no engine: there is neither /run/docker.sock nor")
     assert cli.main(["status"], host=machine.host) == 1
 

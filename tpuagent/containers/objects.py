@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import calendar
 import re
-import time
 
 from tpuagent.values import dataclass
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,10 @@ def _seconds(text: str) -> float:
     found = _TIME.fullmatch(text)
     if found is None:
         return 0.0
-    whole, fraction, sign, hours, minutes = found.groups()
-    seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(fraction or 0)
+    *whole, fraction, sign, hours, minutes = found.groups()
+    try:
+        seconds = calendar.timegm((*map(int, whole), 0, 0, 0)) + float(fraction or 0)
+    except ValueError:  # no such month, or a year before all others
+        return 0.0
     offset = (int(hours) * 3600 + int(minutes) * 60) if sign else 0
     return seconds + offset if sign == "-" else seconds - offset
