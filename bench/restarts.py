@@ -17,7 +17,7 @@ from tests.vm.machine import Machine
 from tests.vm.recipe import BOOKWORM
 from tests.vm.stage import VBAR, Stage
 
-ROUNDS = 7
+ROUNDS = 5
 POLICY = "by-policy"
 LIMIT_MS = 50.0
 HEALTHY_S = 11  # after ten seconds Docker forgets that a container has ended before
@@ -47,7 +47,7 @@ def main() -> int:
     chosen = image.containers_image(BOOKWORM, package, scenery.DOCKER)
     with Guest(chosen, Machine(("v6e",) * 8, memory_mib=3072), name="bench-restarts") as guest:
         stage = Stage(guest)
-        stage.after(lambda: guest.check(["tpuagent", "containers", "restart", "vbar"]), timeout_s=LONGEST_S)
+        stage.await_status("vbar running", LONGEST_S)
         name = stage.inspect()["Config"]["Image"]
         guest.check(
             [
