@@ -29,7 +29,6 @@ DIGEST = "sha256:" + "a" * 64
 def test_a_name_has_parts(text: str, registry: str, name: str, tag: str, digest: str) -> None:
     found = parse_reference(text)
     assert (found.registry, found.name, found.tag, found.digest) == (registry, name, tag, digest)
-    assert found.pinned == bool(digest)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,6 @@ class Reference:
     digest: str
 
     @property
-    def pinned(self) -> bool:
-        """Whether it can only ever mean the same bytes."""
-        return bool(self.digest)
-
-    @property
     def google(self) -> bool:
         """Whether its registry is Google's, so that a token of this machine's may be shown to it."""
         host = self.registry.lower()
