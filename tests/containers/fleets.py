@@ -84,6 +84,10 @@ class Work:
         """The first time that another container of the name runs than the one with this id."""
         return self._until(lambda one: one.name == name and one.state == "running" and one.id != before, 0)
 
+    def until_restarted(self, times: int = 1, name: str = "vbar") -> ContainerSeen:
+        """The first time that a container runs after so many ends: no late look at an earlier run."""
+        return self._until(lambda one: (one.name, one.state, one.restarts) == (name, "running", times), 0)
+
     def until_reason(self, part: str, since: int = 0) -> ContainerSeen:
         """The first thing that was told for a reason with this in it."""
         return self._until(lambda one: part in one.reason, since)

@@ -136,9 +136,8 @@ def test_always_pulls_when_it_is_made_and_takes_what_is_there_when_that_fails(ho
     with at_work(host, replace(SPEC, pull="always")) as work:
         work.until("running")
         assert len(engine.pulls) == 1
-        since = work.mark()
         engine.state.end(NAME, 1)
-        work.until("running", since=since)
+        work.until_restarted()
     assert len(engine.pulls) == 1, "a restart is no new container"
 
 
@@ -199,10 +198,8 @@ def test_an_end_is_answered_by_a_start_of_the_same_container_at_once(host: Host,
     engine.state.add_image(SPEC.image)
     with at_work(host, SPEC) as work:
         first = work.until("running")
-        since = work.mark()
         engine.state.end(NAME, 3)
-        again = work.until("running", since=since)
-        assert (again.id, again.restarts) == (first.id, 1)
+        assert work.until_restarted().id == first.id
         assert len(engine.requests("POST", f"/containers/{first.id}/start")) == 2
 
 
@@ -383,11 +380,11 @@ def test_while_a_command_is_at_work_on_it_the_agent_keeps_off(host: Host, engine
     with at_work(host, SPEC) as work:
         first = work.until("running")
         with host.lock(lock_file("vbar"), 5):
+            since = work.mark()
             engine.state.end(NAME, 0)
             engine.until(lambda: False, 0.3)
             assert not running(engine)
             engine.state.start(NAME)
-        since = work.mark()
         seen = work.until("running", since=since)
         assert (seen.id, seen.restarts) == (first.id, 0)
 
@@ -414,24 +411,26 @@ def test_when_the_engine_goes_and_comes_back_it_runs_again(
         since = work.mark()
         engine.stop(how, containers=containers)  # type: ignore[arg-type]
         work.until("no engine", since=since)
-        engine.serve()
         since = work.mark()
+        engine.serve()
         again = work.until("running", since=since)
         assert again.id == first.id
         assert again.restarts == 0, "what the engine took with it says nothing of the container"
 
 
-@pytest.mark.parametrize("fault", ["500", "html"])
-def test_an_engine_that_answers_nonsense_is_borne_until_it_recovers(host: Host, engine: FakeEngine, fault: str) -> None:
+@pytest.mark.parametrize(("fault", "state"), [("500", "back-off"), ("html", "no engine")])
+def test_an_engine_that_answers_nonsense_is_borne_until_it_recovers(
+    host: Host, engine: FakeEngine, fault: str, state: str
+) -> None:
     engine.state.add_image(SPEC.image)
     with at_work(host, SPEC) as work:
         work.until("running")
         since = work.mark()
         engine.fail_always(fault)
         engine.state.end(NAME, 1)
-        assert engine.until(lambda: True)
+        work.until(state, since=since)
         engine.serve()
-        work.until("running", since=since)
+        assert engine.until(lambda: running(engine))
 
 
 def test_an_engine_that_hangs_is_said_to_be_away(host: Host, engine: FakeEngine) -> None:
@@ -477,9 +476,8 @@ def test_podman_will_do(host: Host) -> None:
         engine.state.publish(SPEC.image, token=TOKEN)
         with at_work(host, SPEC) as work:
             first = work.until("running")
-            since = work.mark()
             engine.state.end(NAME, 3)
-            assert work.until("running", since=since).id == first.id
+            assert work.until_restarted().id == first.id
 
 
 def test_the_port_in_other_hands_keeps_it_from_starting(host: Host, engine: FakeEngine) -> None:
