@@ -113,6 +113,7 @@ BAD = {
     "a mount that climbs": ('containers: {vbar: {mounts: ["/a/../b:/c"]}}', "containers.vbar.mounts", "not a mount"),
     "a network": ("containers: {vbar: {network: docker0}}", "containers.vbar.network", "is not a network"),
     "a size": ("containers: {vbar: {memory: 2 GB}}", "containers.vbar.memory", "is not a size"),
+    "a size beyond any": ("containers: {vbar: {memory: 9999999999g}}", "containers.vbar.memory", "not a size"),
     "too little memory": ("containers: {vbar: {memory: 1m}}", "containers.vbar.memory", "less than an engine takes"),
     "no processor": ("containers: {vbar: {cpus: 0}}", "containers.vbar.cpus", "number of processors"),
     "a limit": ("containers: {vbar: {ulimits: {memlock: lots}}}", "containers.vbar.ulimits.memlock", "not a limit"),
@@ -160,7 +161,7 @@ def test_what_config_prints_is_read_back(tmp_path: Path) -> None:
     assert config.load(Host("/"), str(again)).containers == first.containers
 
 
-@given(st.builds(Ulimit, st.integers(0, 2**40), st.integers(0, 2**40)), st.integers(1, 2**50))
+@given(st.builds(Ulimit, st.integers(0, 2**40), st.integers(0, 2**40)), st.integers(1, 10**18 - 1))
 def test_sizes_and_limits_are_typed_as_they_are_read(limit: Ulimit, size: int) -> None:
     from tpuagent.containers.typed import read_log_size, read_ulimit
 

@@ -14,6 +14,8 @@ from tpuagent.containers.references import parse_reference
 from tpuagent.containers.spec import UNLIMITED, Mount, Spec, Ulimit
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+# As many digits as fit into the engine's signed 64 bits, whatever they are.
+_SIZE = "[1-9][0-9]{0,17}|[1-9][0-9]{0,14}k|[1-9][0-9]{0,11}m|[1-9][0-9]{0,8}g"
 _LEAST_MEMORY = 6 * 1024**2  # what Docker takes
 _MOST = 2**63 - 1
 _PORTS = range(1, 65536)
@@ -183,10 +185,10 @@ def _limit(typed: str, whole: str) -> int:
 
 
 def _size(typed: str) -> int:
-    found = re.fullmatch("([1-9][0-9]{0,14})([kmg]?)", typed)
-    if found is None:
+    if not re.fullmatch(_SIZE, typed):
         raise ValueError(f"{typed!r} is not a size; write a number of bytes, or one like 512m or 2g")
-    return int(found[1]) * _UNITS[found[2]]
+    digits = typed.rstrip("kmg")
+    return int(digits) * _UNITS[typed[len(digits) :]]
 
 
 def _render_size(size: int) -> str:
