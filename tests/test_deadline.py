@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -86,8 +87,8 @@ def test_a_chain_that_was_announced_is_made_once_in_order_and_each_write_has_its
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).touch()
     with PatientChild(host, LIMIT_S) as child:
-        child.announce([("/a", "1"), ("/missing", "2"), ("/b", "3")])
-        child.announce([("/c", "4"), ("/d", "5")])
+        child.announce(([("/a", "1"), ("/missing", "2"), ("/b", "3")], None))
+        child.announce(([("/c", "4"), ("/d", "5")], None))
         child.write("/d", "5")
         assert [host.read(f"/{name}") for name in "abcd"] == ["1", "", "4", "5"]
         child.write("/a", "1")
@@ -97,14 +98,25 @@ def test_a_chain_that_was_announced_is_made_once_in_order_and_each_write_has_its
         assert host.read("/b") == "3"
 
 
+def test_a_node_is_opened_when_all_writes_of_its_chain_are_made(host: Host, tmp_path: Path) -> None:
+    for name in ("bind", "one", "two"):
+        (tmp_path / name).touch(mode=0o600)
+    owner = os.getuid(), os.getgid()
+    with PatientChild(host, LIMIT_S) as child:
+        child.announce(([("/bind", "1")], ("/none", 0o666, *owner)), ([("/bind", "2")], ("/one", 0o664, *owner)))
+        child.announce(([("/bind", "3"), ("/missing", "4")], ("/two", 0o666, *owner)))
+        child.write("/bind", "5")  # which is made after all that
+        modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("one", "two")]
+        assert modes == [0o664, 0o600]
+
+
 def test_what_was_announced_behind_a_write_that_waits_is_not_made_by_the_child_left_behind(
     host: Host, stuck: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bind").touch()
     before = children()
     with PatientChild(host, 0.05) as child:
-        child.announce([(f"/{stuck.name}", "x")])
-        child.announce([("/bind", "y")])
+        child.announce(([(f"/{stuck.name}", "x")], None), ([("/bind", "y")], None))
         with pytest.raises(DeadlinePassed):
             child.write(f"/{stuck.name}", "x")
     (left,) = children() - before

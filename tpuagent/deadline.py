@@ -26,8 +26,10 @@ else:  # the same functions; the enumerations that `signal` makes of its numbers
     import _signal as signal
 
 Write = tuple[str, str]  # an attribute and its new value
+Opening = tuple[str, int, int, int]  # a node, and the mode, user and group that it is to have
+Chain = tuple["Sequence[Write]", "Opening | None"]
 
-_END = "\x1e"  # of a message; in no path and in no value
+_END, _PART = "\x1e", "\x1d"  # of a message, and between its two parts; in no path and in no value
 # Not signal.valid_signals(): making its sixty members takes longer than the fork. 32 and 33 are the C library's own.
 _SIGNALS = frozenset(range(1, signal.NSIG)) - {32, 33}
 _DONE, _SKIPPED = "0", "-"
@@ -66,19 +68,21 @@ class PatientChild:
         else:
             os.waitpid(self._dismiss(), 0)  # it ends at the end of its pipe
 
-    def announce(self, *chains: Sequence[Write]) -> None:
+    def announce(self, *chains: Chain) -> None:
         """Let the child make these writes now, each chain up to its first that fails; `write` then takes the answers.
 
-        A pass that told the child of one write after another would spend most of its time on changing processes.
+        When all writes of a chain are made the child opens its node, if that is there. It gives no answer to that:
+        whoever announces it looks at the node later. A pass that told the child of one write after another, and opened
+        each node itself, would spend most of its time on changing processes.
         """
-        if any(chains):
-            self._send(*filter(None, chains))
+        if chains := tuple(chain for chain in chains if chain[0]):
+            self._send(*chains)
 
     def write(self, path: str, text: str) -> None:
         """As Host.write_attribute; DeadlinePassed when the kernel does not answer in time."""
         wanted = (path, text)
         if wanted not in self._answered and wanted not in self._under_way:
-            self._send([wanted])
+            self._send(([wanted], None))
         while wanted not in self._answered:
             self._receive(f"access {path}")
         answer = self._answered.pop(wanted)
@@ -87,9 +91,9 @@ class PatientChild:
         elif answer != _DONE:
             raise OSError(int(answer), os.strerror(int(answer)))
 
-    def _send(self, *chains: Sequence[Write]) -> None:
-        message = "".join("\0".join(part for write in chain for part in write) + _END for chain in chains)
-        writes = [write for chain in chains for write in chain]
+    def _send(self, *chains: Chain) -> None:
+        message = "".join(map(_message, chains))
+        writes = [write for chain in chains for write in chain[0]]
         if not self._pid:
             self._start()
         # Before the child is told: after a ^C in between, nobody must take it for idle and wait for its end.
@@ -171,15 +175,23 @@ def _serve(host: Host, requests: int, answers: int) -> None:
         while received := os.read(requests, select.PIPE_BUF):
             *whole, rest = (rest + received.decode()).split(_END)
             for message in whole:
-                _make(host, message.split("\0"), answers)
+                writes, opening = message.split(_PART)
+                if _make(host, writes.split("\0"), answers) and opening:
+                    _open(host, *opening.split("\0"))
     finally:
         os._exit(0)
 
 
-def _make(host: Host, chain: list[str], answers: int) -> None:
-    """Make the writes of a chain, and answer each when it is done."""
+def _message(chain: Chain) -> str:
+    writes, opening = chain
+    parts = (part for write in writes for part in write)
+    return "\0".join(parts) + _PART + "\0".join(map(str, opening or ())) + _END
+
+
+def _make(host: Host, writes: list[str], answers: int) -> bool:
+    """Make the writes of a chain, and answer each when it is done; whether all of them were made."""
     answer = _DONE
-    for path, text in zip(chain[::2], chain[1::2], strict=True):
+    for path, text in zip(writes[::2], writes[1::2], strict=True):
         if answer == _DONE:
             try:
                 host.write_attribute(path, text)
@@ -188,3 +200,12 @@ def _make(host: Host, chain: list[str], answers: int) -> None:
         else:
             answer = _SKIPPED
         os.write(answers, f"{answer}{_END}".encode())
+    return answer == _DONE
+
+
+def _open(host: Host, path: str, mode: str, uid: str, gid: str) -> None:
+    """Give a node its owner and mode."""
+    try:
+        host.set_access(path, int(mode), int(uid), int(gid))
+    except OSError:
+        pass  # whoever announced it looks at the node, and says what is wrong with it

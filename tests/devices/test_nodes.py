@@ -11,8 +11,10 @@ from tests.fakes.machine import Machine
 from tpuagent.deadline import PatientChild
 from tpuagent.devices.apply import Hands
 from tpuagent.devices.pci import parse_address
+from tpuagent.devices.plan import plan_bind
 from tpuagent.devices.policy import Policy
 from tpuagent.devices.steps import AwaitNode
+from tpuagent.devices.sysfs import scan
 from tpuagent.errors import NodeFault
 
 
@@ -111,6 +113,20 @@ def test_the_node_of_a_function_that_somebody_is_unbinding_is_not_waited_for(mac
         # Without a NodeFault at the limit: the node goes before the driver does, and the event is to come.
         Hands(machine.host, child, passes.SHORT).apply(AwaitNode(parse_address(function)))
     assert passes.all_ready(passes.keep(machine))
+
+
+def test_a_plan_that_is_announced_is_done_as_far_as_the_open_node_before_a_step_is_applied(machine: Machine) -> None:
+    address = machine.add_function("v6e")
+    policy = Policy(mode=0o660, group="tpu")
+    (function,) = scan(machine.host, policy.generations)
+    with PatientChild(machine.host, passes.SHORT.write_s) as child:
+        hands = Hands(machine.host, child, passes.SHORT)
+        override, bind, *_ = steps = plan_bind(function, policy, policy.access(990))
+        hands.announce([(function, steps)])
+        hands.apply(override)
+        hands.apply(bind)
+    # With both answers taken the child was waited for, and opened the node before it ended.
+    assert _access(machine, machine.node(address)) == (0o660, 0, 990)
 
 
 def test_sysfs_that_is_read_only_is_told_as_such(machine: Machine) -> None:

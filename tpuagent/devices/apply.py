@@ -6,9 +6,9 @@ import errno
 import time
 from itertools import takewhile
 
-from tpuagent.deadline import PatientChild, Write
+from tpuagent.deadline import Chain, PatientChild, Write
 from tpuagent.devices import reasons, sysfs
-from tpuagent.devices.pci import Address
+from tpuagent.devices.pci import Address, Function
 from tpuagent.devices.steps import AwaitNode, Bind, LoadModule, SetAccess, SetOverride, SetParameter, Step, Unbind
 from tpuagent.errors import ModuleUnavailable, NodeFault
 from tpuagent.host import GONE, Host
@@ -40,10 +40,12 @@ class Hands:
         self._limits = limits
         self._awaited: dict[Address, tuple[str, ...]] = {}
 
-    def announce(self, plans: Sequence[Sequence[Step]]) -> None:
-        """Let the writes that each plan begins with be made now; `apply` then takes their results one by one."""
-        writes = (takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps) for steps in plans)
-        self._child.announce(*([_write_of(step) for step in chain] for chain in writes))
+    def announce(self, plans: Sequence[tuple[Function, Sequence[Step]]]) -> None:
+        """Let what each plan begins with be done now; `apply` then takes the results one by one.
+
+        That are its writes, and then the mode of the group's node, which is there as soon as the function is bound.
+        """
+        self._child.announce(*(_chain(function, steps) for function, steps in plans))
 
     def apply(self, step: Step) -> None:
         """Carry out one step and verify it. Raises a TpuAgentError that says what the kernel answered."""
@@ -61,18 +63,21 @@ class Hands:
                     self._bind(step)
                 case AwaitNode(address):
                     self._await_node(address)
-                case SetAccess(target, access):
-                    for path in self._paths(target):
-                        self._host.set_access(path, access.mode, access.uid, access.gid)
+                case SetAccess():
+                    self._set_access(step)
         except OSError as fault:
             raise reasons.explain(step, fault.errno or errno.EIO) from fault
 
-    def _paths(self, target: Address | str) -> list[str]:
-        if isinstance(target, str):
-            return [target]
-        # Right after its node was awaited, when the paths have just been looked up.
-        paths = self._awaited.pop(target, None) or sysfs.node_paths(self._host, target)
-        return [path for path in paths if sysfs.look_at_node(self._host, path)]
+    def _set_access(self, step: SetAccess) -> None:
+        paths: Sequence[str]
+        if isinstance(step.target, str):
+            paths = [step.target]
+        else:  # right after its node was awaited the paths have just been looked up
+            paths = self._awaited.pop(step.target, ()) or sysfs.node_paths(self._host, step.target)
+        for path in paths:
+            node = sysfs.look_at_node(self._host, path)
+            if node and node.access != step.access:  # the child may have been here before
+                self._host.set_access(path, step.access.mode, step.access.uid, step.access.gid)
 
     def _set_parameter(self, step: SetParameter) -> None:
         path = f"/sys/module/{step.module.replace('-', '_')}/parameters/{step.parameter}"
@@ -108,6 +113,14 @@ class Hands:
                 )
             time.sleep(NODE_RETRY_S)
         self._awaited[address] = paths
+
+
+def _chain(function: Function, steps: Sequence[Step]) -> Chain:
+    writes = [_write_of(step) for step in takewhile(lambda step: isinstance(step, SetOverride | Unbind | Bind), steps)]
+    access = next((step.access for step in steps if isinstance(step, SetAccess)), None)
+    if access is None or function.group_node is None:
+        return writes, None
+    return writes, (function.group_node, access.mode, access.uid, access.gid)
 
 
 def _write_of(step: Step) -> Write:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
 from tpuagent.devices.apply import Hands, Limits
@@ -107,16 +109,20 @@ class Work:
     def bind(self, functions: Iterable[Function], wanted: Callable[[Function], bool] = lambda _: True) -> Work:
         """Make those of the functions usable that are wanted; the first is begun before the last is looked at."""
         plans: list[tuple[Function, tuple[Step, ...]]] = []
-        prepared, missing = False, None
-        for function in functions:
-            if not prepared:  # on a host without a TPU no module is loaded and no parameter weakened
-                self._prepare_modules()
-                prepared, missing = True, self._missing_module()
+        functions = iter(functions)
+        first = next(functions, None)
+        if first is None:  # on a host without a TPU no module is loaded and no parameter weakened
+            return self
+        waits = not sysfs.driver_is_there(self._host, VFIO_DRIVER)
+        missing = self._prepare_modules() if waits else None
+        for function in chain([first], functions):
             if wanted(function):
                 steps = plan_bind(function, self._policy, self._access)
                 plans.append((function, steps))
                 if not missing and not _takes_away(steps):  # which asks first who holds it
                     self._announce([(function, steps)])
+        if not waits:
+            self._prepare_modules()  # while the child binds
         self._find_holders(function for function, steps in plans if _takes_away(steps))
         for function, steps in plans:
             if fault := obstacle(function, self._policy):
@@ -126,19 +132,16 @@ class Work:
             elif steps and function.driver and not function.bound:
                 self._remember(function, previous=function.driver)
         self._carry_out(plans, f"bind {{}} to {VFIO_DRIVER}")
-        if prepared:
-            self._apply_shared(plan_shared_nodes(sysfs.shared_nodes(self._host), self._access))
+        self._apply_shared(plan_shared_nodes(sysfs.shared_nodes(self._host), self._access))
         return self
 
-    def _prepare_modules(self) -> None:
+    def _prepare_modules(self) -> TpuAgentError | None:
+        """Why no function can be bound; then none is taken from the driver that it has."""
         modules = sysfs.modules(self._host)
         if missing := plan_modules(modules):
             self._apply_shared(missing)
             modules = sysfs.modules(self._host)  # one brings others along
         self._apply_shared(plan_parameters(modules, self._policy, self._host.machine()))
-
-    def _missing_module(self) -> TpuAgentError | None:
-        """Why no function can be bound; then none is taken from the driver that it has."""
         faults = (error for error in self._errors if isinstance(error, ModuleUnavailable))
         return None if sysfs.driver_is_there(self._host, VFIO_DRIVER) else next(faults, None)
 
@@ -206,7 +209,7 @@ class Work:
         new = new[: MOST_ANNOUNCED - len(self._announced)]
         if not self._dry_run:
             self._announced.update(function.address for function, _ in new)
-            self._hands.announce([steps for _, steps in new])
+            self._hands.announce(new)
 
     def _take_steps(self, function: Function, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """The steps that were taken. After a failed one the function is brought back to the driver it had."""
