@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,11 +14,10 @@ import structlog
 
 from tpuagent import __version__, status
 from tpuagent.config import Config, load
-from tpuagent.containers.spec import ContainerSeen, Devices
 from tpuagent.devices.monitor import Monitor
-from tpuagent.devices.report import Pass, Report
+from tpuagent.devices.report import Pass
 from tpuagent.devices.watch import PERIOD_S, DeviceWatch
-from tpuagent.errors import ConfigError, TpuAgentError
+from tpuagent.errors import ConfigError, DeadlinePassed, InUse, TpuAgentError
 from tpuagent.events import (
     ContainersSeen,
     DevicesSeen,
@@ -33,6 +33,7 @@ from tpuagent.metadata.account import ServiceAccount
 from tpuagent.metadata.refresh import open_server
 from tpuagent.metadata.seen import EnvironmentSeen, PlaceSeen, Seen, TpuEnvSeen
 from tpuagent.metadata.watch import LONGEST_SILENCE_S, MetadataWatch
+from tpuagent.picture import Picture
 from tpuagent.systemd import ServiceManager
 from tpuagent.worker import Worker
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tpuagent.containers.fleet import Fleet
     from tpuagent.containers.supervisor import Supervisor
 
+LOCK = "/run/tpu-agent/agent.lock"  # two agents would take each other's work for a fault
 STOP_LIMIT_S = 5.0
 # A pass over eight functions that all wait for their deadlines, twice, after the longest wait for the next pass.
 DEVICES_DEADLINE_S = PERIOD_S + 120.0
@@ -70,18 +72,21 @@ class Agent:
             "metadata": Worker("metadata", self._metadata.run, self._metadata.stop, METADATA_DEADLINE_S),
             "signals": Worker("signals", self._await_signals, lambda: None, float("inf")),
         }
-        self._seen: Pass | None = None
-        self._tpu_env: TpuEnvSeen | None = None
-        self._gke: bool | None = None
-        self._containers: dict[str, ContainerSeen] = {}
-        self._troubles: dict[str, str] = {}
+        self._picture = Picture(self._config.metadata.tpu_env.ready_wait_s)
         self._published: status.Document = {}
         self._started_ticks = status.started_ticks(host, os.getpid())
         self._ready = False
-        self._ready_bound = time.monotonic() + self._config.metadata.tpu_env.ready_wait_s
 
     def run(self) -> int:
-        """Work until asked to stop (0), or until a worker fails (1)."""
+        """Work until asked to stop (0), or until a worker fails (1). InUse when another agent runs."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._host.lock(LOCK, limit_s=0))
+            except DeadlinePassed as fault:
+                raise InUse("run the agent", f"another one runs already: {fault.why}") from None
+            return self._run()
+
+    def _run(self) -> int:
         log.info("agent_started", version=__version__, pid=os.getpid())
         # Before any thread starts: they inherit the mask, and only the signals' worker takes the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -133,8 +138,8 @@ class Agent:
     def _tick_s(self) -> float | None:
         """How long the loop may wait for an event: for the watchdog's sake, and READY's."""
         limits = [self._manager.watchdog_s / 2] if self._manager.watchdog_s else []
-        if self._starting and self._seen:
-            limits.append(max(0.0, self._ready_bound - time.monotonic()))
+        if not self._ready and (wait_s := self._picture.wait_s):
+            limits.append(wait_s)
         return min(limits, default=None)
 
     def _take(self, event: Event) -> None:
@@ -147,7 +152,7 @@ class Agent:
                 self._take_metadata(seen)
             case ContainersSeen(container):
                 self._workers[_container_worker(container.name)].heard()
-                self._containers[container.name] = container
+                self._picture.containers[container.name] = container
             case WorkerNeeded(supervisor):
                 self._employ(supervisor)
 
@@ -157,9 +162,9 @@ class Agent:
         try:
             self._config = load(self._host, self._config_file)
         except ConfigError as fault:
-            self._trouble("configuration", f"the old configuration is kept: {fault}")
+            self._picture.note("configuration", f"the old configuration is kept: {fault}")
             return
-        self._trouble("configuration", None)
+        self._picture.note("configuration", None)
         log.info("configuration_loaded")
         self._devices.follow(self._config.devices)
         self._metadata.follow(self._config.metadata)
@@ -194,56 +199,32 @@ class Agent:
             # One after the other: requests as old as Ubuntu 22.04's, imported beside something else, may wait for ever.
             self._fleet = self._open_fleet()
             self._start("metadata")
-        if isinstance(outcome, TpuAgentError):
-            self._trouble("pass", str(outcome))
-            return
-        self._trouble("pass", None)
-        _log_changes(self._seen, outcome)
-        self._seen = outcome
-        self._fleet.see_devices(_devices_for_containers(outcome))
+        self._picture.see_devices(outcome)
+        if not isinstance(outcome, TpuAgentError):
+            self._fleet.see_devices(self._picture.devices_for_containers())
 
     def _take_metadata(self, seen: Seen) -> None:
         self._workers["metadata"].heard()
         match seen:
             case EnvironmentSeen():
-                self._trouble("environment", seen.error or None)
+                self._picture.note("environment", seen.error or None)
             case PlaceSeen(gke):
                 self._settle_place(gke=gke)
             case TpuEnvSeen():
-                self._tpu_env = seen
+                self._picture.tpu_env = seen
 
     def _settle_place(self, *, gke: bool) -> None:
-        if gke != self._gke:
-            self._gke = gke
+        if gke != self._picture.gke:
+            self._picture.gke = gke
             if self._fleet:  # it is there: the metadata worker starts with it
                 self._fleet.see_place(gke=gke)
-
-    def _trouble(self, of: str, what: str | None) -> None:
-        """Note or clear a fault of the agent's own work; logged when it changes."""
-        if what != self._troubles.get(of):
-            if what:
-                log.warning("trouble_began", of=of, reason=what)
-            else:
-                log.info("trouble_ended", of=of)
-        self._troubles.pop(of, None)
-        if what:
-            self._troubles[of] = what
 
     # Publishing ---------------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
-        starting = self._starting
-        if self._tpu_env is None and self._seen and not starting:
-            path, why = self._config.metadata.tpu_env.path, "the metadata server has not answered yet"
-            self._tpu_env = TpuEnvSeen("unreachable", path, why)
-        document = status.build_status(
-            self._seen,
-            list(self._troubles.values()),
-            tpu_env=self._tpu_env,
-            containers=self._containers_in_order(),
-            starting=starting,
-            pid=os.getpid(),
-            started_ticks=self._started_ticks,
+        starting = not self._ready and self._picture.starting
+        document = self._picture.document(
+            self._config, starting=starting, pid=os.getpid(), started_ticks=self._started_ticks
         )
         if document != self._published:
             try:
@@ -259,81 +240,10 @@ class Agent:
             self._ready = True
             self._manager.ready()
             log.info("agent_ready", state=document["state"], summary=document["summary"])
-            if self._gke is None and not (self._tpu_env and self._tpu_env.settled):
+            if self._picture.place_is_unknown:
                 # No answer in all that time, and containers must not wait for ever; for a server that answers they do.
                 self._settle_place(gke=False)
-
-    def _containers_in_order(self) -> list[ContainerSeen]:
-        """As the configuration names them; those that no worker has told of yet are about to be started."""
-        expected = self._seen is not None and self._seen.has_tpus
-        untold = {
-            spec.name: ContainerSeen(
-                spec.name,
-                "off" if spec.off else "starting",
-                image=spec.image,
-                required=spec.required,
-                expected=expected or not spec.needs_devices,
-            )
-            for spec in self._config.containers.specs
-        }
-        return list({**untold, **self._containers}.values())
-
-    @property
-    def _starting(self) -> bool:
-        """Whether READY is yet to come: the first pass is not over, or tpu-env is awaited."""
-        if self._ready:
-            return False
-        if self._seen is None:
-            return "pass" not in self._troubles
-        if self._tpu_env and self._tpu_env.settled:
-            return False
-        # Without a TPU there is nothing that tpu-env could tell something about.
-        return self._seen.has_tpus and time.monotonic() < self._ready_bound
 
 
 def _container_worker(name: str) -> str:
     return f"container {name}"
-
-
-def _devices_for_containers(seen: Pass) -> Devices:
-    """What one wing sees, in the terms of another."""
-    if not seen.reports:
-        nodes = frozenset(seen.accel_nodes)
-        return Devices(bool(nodes), "" if nodes else "this host has no TPU functions", nodes, expected=bool(nodes))
-    ready = [report.function for report in seen.reports if report.state == "ready"]
-    missing = sum(report.state not in ("ready", "released") for report in seen.reports)
-    reason = f"{missing or 'all'} of {len(seen.reports)} TPU functions are not usable"
-    nodes = frozenset(f"{node.path}={node.made}" for function in ready for node in function.nodes)
-    return Devices(bool(ready) and not missing, reason, nodes)
-
-
-def _log_changes(before: Pass | None, now: Pass) -> None:
-    """One line for each function that came, went or changed its state."""
-    old = {report.function.address: report for report in before.reports} if before else {}
-    for report in now.reports:
-        was = old.pop(report.function.address, None)
-        if report.steps or was is None or (was.state, was.reason) != (report.state, report.reason):
-            _log_report(report)
-    for address in old:
-        log.info("function_gone", address=address)
-    known = {str(error) for error in before.errors} if before else set()
-    for error in now.errors:
-        if str(error) not in known:
-            log.warning("pass_incomplete", reason=str(error))
-
-
-def _log_report(report: Report) -> None:
-    function = report.function
-    facts = {
-        "address": function.address,
-        "generation": function.generation.name,
-        "driver": function.driver,
-        "group": function.group,
-        "steps": len(report.steps),
-    }
-    event = "function_" + report.state.replace("-", "_")
-    reason = str(report.error) if report.error else report.reason
-    if report.state in ("ready", "released") and not report.error:
-        log.info(event, **facts)
-    else:
-        log.warning(event, **facts, reason=reason)

@@ -34,10 +34,10 @@ class FileLock:
                 if time.monotonic() >= end:
                     holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
                     os.close(self._descriptor)
+                    holds = f"has held it for {self._limit_s:g} s and more" if self._limit_s else "holds it"
                     raise DeadlinePassed(
                         f"lock {self._path}",
-                        f"process {holder or '?'} has held it for {self._limit_s:g} s and more;"
-                        f" look at it with: ps -fp {holder or '?'}",
+                        f"process {holder or '?'} {holds}; look at it with: ps -fp {holder or '?'}",
                     ) from None
                 time.sleep(LOCK_RETRY_S)
         try:

@@ -14,6 +14,7 @@ from tests.fakes.machine import Machine, ModuleState
 from tpuagent import configfiles, status
 from tpuagent.devices.reconcile import LOCK
 from tpuagent.devices.work import RECORDS
+from tpuagent.errors import InUse
 
 
 def test_ready_comes_after_the_first_pass(machine: Machine, start: StartDaemon) -> None:
@@ -146,6 +147,16 @@ def test_it_says_that_another_one_has_the_lock_and_does_not_end(machine: Machine
         daemon.wait_log("agent_started")
         daemon.wait_status("looking for TPU functions")
     assert daemon.wait_ready() == "1 of 1 v5p functions ready"
+
+
+def test_a_second_one_ends_at_once_and_names_the_first(machine: Machine, start: StartDaemon) -> None:
+    machine.add_function("v6e")
+    first = start(machine)
+    first.wait_ready()
+    second = start(machine)
+    assert second.wait_end() == InUse.exit_code
+    assert f"cannot run the agent: another one runs already: process {first.process.pid} holds it" in second.log[-1]
+    assert machine.host.read(status.STATUS_FILE), "the first one's"
 
 
 @pytest.mark.parametrize("fault", ["RuntimeError", "AttributeError"])
