@@ -14,8 +14,8 @@ from tpuagent.containers.images import Account
 from tpuagent.containers.lifecycle import describe_oom
 from tpuagent.containers.objects import EngineEvent
 from tpuagent.containers.sockets import docker_pid, find_socket, is_stopping
-from tpuagent.containers.spec import ContainerSeen, Devices, Policy, Spec
-from tpuagent.containers.supervisor import Situation, Supervisor
+from tpuagent.containers.spec import ContainerSeen, Devices, Policy, Situation, Spec
+from tpuagent.containers.supervisor import Supervisor
 from tpuagent.errors import EngineUnavailable, TpuAgentError
 from tpuagent.host import Host
 from tpuagent.values import replace

@@ -157,3 +157,17 @@ class ContainerSeen:
     def fault(self) -> bool:
         """Whether the host is not what it should be because of it."""
         return self.required and self.expected and self.state not in ("running", "off")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a container depends on besides itself.
+
+    `gke` None: not known yet. `socket` None: no engine answers, and `away` says why; nothing before it was looked for.
+    """
+
+    spec: Spec
+    devices: Devices = Devices()
+    gke: bool | None = None
+    socket: str | None = None
+    away: str = ""

@@ -11,23 +11,22 @@ import structlog
 
 from tpuagent.containers import lifecycle
 from tpuagent.containers.conflicts import find_conflict
-from tpuagent.containers.creation import engine_name, is_ours, render_creation
+from tpuagent.containers.creation import engine_name, render_creation
 from tpuagent.containers.engine import Engine
-from tpuagent.containers.images import Account, digest_of, fetch
+from tpuagent.containers.images import Account, fetch
 from tpuagent.containers.lifecycle import Action, Create, Decision, Fetch, Look, Memory, Remove, Start, Stop, Unpause
 from tpuagent.containers.objects import Container
 from tpuagent.containers.ports import listening_sockets
 from tpuagent.containers.records import Record, lock_file, parse_record, record_file
-from tpuagent.containers.references import parse_reference
 from tpuagent.containers.sockets import is_stopping
-from tpuagent.containers.spec import ContainerSeen, Devices, Spec
+from tpuagent.containers.spec import ContainerSeen, Situation
+from tpuagent.containers.telling import Teller
 from tpuagent.errors import DeadlinePassed, EngineUnavailable, TpuAgentError
 from tpuagent.host import Host
-from tpuagent.values import dataclass, replace
+from tpuagent.values import replace
 
 # The longest that this worker is silent: an image from an archive tells nothing while it is loaded.
 LONGEST_SILENCE_S = 900.0
-PROGRESS_S = 1.0
 PORT_S = 0.25
 _LOCK_S = 30.0
 # While the engine is away: its return is told, this is the net.
@@ -35,20 +34,6 @@ _AWAY_S = 5.0
 _MOST_ACTIONS = 12
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What a container depends on besides itself.
-
-    `gke` None: not known yet. `socket` None: no engine answers, and `away` says why; nothing before it was looked for.
-    """
-
-    spec: Spec
-    devices: Devices = Devices()
-    gke: bool | None = None
-    socket: str | None = None
-    away: str = ""
 
 
 class Supervisor:
@@ -68,16 +53,13 @@ class Supervisor:
         self._host = host
         self._situation = situation
         self._account = account
-        self._tell = tell
+        self._teller = Teller(host, tell)
         self._open_engine = open_engine
         self._asked: Queue[Situation | None] = Queue()
         self._engine: Engine | None = None
         self._memory = Memory()
         self._record = Record()
         self._fetched = False
-        self._said: ContainerSeen | None = None
-        self._digest_of = "", ""  # an image's id, and the digest that the registry knows it by
-        self._told_progress_at = 0.0
         self._awaits_port = False
         self._stopped = False
 
@@ -146,21 +128,21 @@ class Supervisor:
         self._awaits_port = False
         if engine is None:
             state = "off" if spec.off else "no engine" if self._situation.away else "starting"
-            self._say(self._seen(state, "" if spec.off else self._situation.away))
+            self._say(state, "" if spec.off else self._situation.away)
             return lifecycle.PERIOD_S
         try:
             return self._act_until_quiet(engine)
         except EngineUnavailable as fault:
             if not self._stopped:
                 self._memory = replace(self._memory, fresh=True)
-                self._say(self._seen("no engine", fault.why))
+                self._say("no engine", fault.why)
             return _AWAY_S
         except DeadlinePassed as fault:  # an operator's command is at work on it
             log.warning("container_locked", container=spec.name, reason=fault.why)
             return lifecycle.REMOVAL_S
         except TpuAgentError as fault:
             self._memory, decision = lifecycle.after_fault(self._memory, fault, time.monotonic(), _jitter())
-            self._say(self._seen(decision.state, decision.reason))
+            self._say(decision.state, decision.reason)
             return decision.wait_s
 
     def _act_until_quiet(self, engine: Engine) -> float:
@@ -171,7 +153,7 @@ class Supervisor:
                 decision, container = self._look(engine)
                 if decision.action is None:
                     self._awaits_port = decision.awaits_port
-                    self._say(self._seen(decision.state, decision.reason, container, engine))
+                    self._say(decision.state, decision.reason, container, engine)
                     return decision.wait_s
                 if not isinstance(decision.action, Fetch):
                     self._act(engine, decision.action, decision)
@@ -223,20 +205,16 @@ class Supervisor:
 
     def _fetch(self, engine: Engine, decision: Decision) -> None:
         spec = self._situation.spec
-        self._say(self._seen("pulling", decision.reason or spec.image))
+        self._say("pulling", decision.reason or spec.image)
         fetch(self._host, engine, self._account, spec, self._progress)
         self._fetched = True
 
     def _progress(self, told: str) -> None:
-        """An engine has more to say of a pull than anybody reads."""
-        now = time.monotonic()
-        if now - self._told_progress_at >= PROGRESS_S:
-            self._told_progress_at = now
-            self._tell(self._seen("pulling", told))
+        self._teller.progress(self._situation, told)
 
     def _act(self, engine: Engine, action: Action, decision: Decision) -> None:
         spec = self._situation.spec
-        self._say(self._seen(decision.state, decision.reason))
+        self._say(decision.state, decision.reason)
         match action:
             case Create():
                 nodes = self._situation.devices.nodes if spec.needs_devices else ()
@@ -254,58 +232,10 @@ class Supervisor:
             case Unpause(identity):
                 engine.unpause(identity)
 
-    # Telling ------------------------------------------------------------------------------------------------------
-
-    def _seen(
+    def _say(
         self, state: str, reason: str = "", container: Container | None = None, engine: Engine | None = None
-    ) -> ContainerSeen:
-        spec = self._situation.spec
-        ours = container if container and is_ours(container, spec.name) else None
-        return ContainerSeen(
-            spec.name,
-            state,
-            reason,
-            image=ours.image if ours else spec.image,
-            digest=self._digest(engine, ours) if engine and ours else "",
-            id=ours.id if ours else "",
-            started_at=ours.started_at if ours and ours.pid else "",
-            restarts=self._memory.restarts,
-            memlock=memory_lock_limit(self._host, ours.pid) if ours and ours.pid else "",
-            required=spec.required,
-            expected=self._situation.devices.expected or not spec.needs_devices,
-        )
-
-    def _digest(self, engine: Engine, container: Container) -> str:
-        if container.image_id != self._digest_of[0]:
-            image = engine.image(container.image_id)
-            name = parse_reference(self._situation.spec.image).name
-            self._digest_of = container.image_id, digest_of(image, name) if image else container.image_id
-        return self._digest_of[1]
-
-    def _say(self, seen: ContainerSeen) -> None:
-        """Tell, and write a log line when it is not what was said last."""
-        before, self._said = self._said, seen
-        self._tell(seen)
-        if before and (before.state, before.reason, before.id) == (seen.state, seen.reason, seen.id):
-            return
-        event = "container_" + seen.state.replace(" ", "_").replace("-", "_")
-        facts = {"container": seen.name, "image": seen.image}
-        if seen.state == "starting":
-            log.debug(event, **facts, reason=seen.reason)
-        elif seen.state == "running":
-            log.info(event, **facts, digest=seen.digest, id=seen.id[:12], restarts=seen.restarts)
-        elif seen.state in ("off", "stopped", "pulling", "waiting"):
-            log.info(event, **facts, reason=seen.reason)
-        else:
-            log.warning(event, **facts, reason=seen.reason)
-
-
-def memory_lock_limit(host: Host, pid: int) -> str:
-    """How much memory a process may lock, in bytes or "unlimited"; empty when it is gone."""
-    for line in (host.read(f"/proc/{pid}/limits") or "").splitlines():
-        if line.startswith("Max locked memory"):
-            return line.split()[3]
-    return ""
+    ) -> None:
+        self._teller.say(self._situation, self._memory.restarts, state, reason, container, engine)
 
 
 def _jitter() -> float:
