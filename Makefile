@@ -7,13 +7,14 @@ version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' tpuagent/__init__.py)
 deb := dist/tpu-agent_$(version)_all.deb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format venv deb lint-deb reproducible vm-test vm-shell bench clean
+.PHONY: help demo test lint format docs venv deb lint-deb reproducible vm-test vm-shell bench clean
 
 help:
 	@echo 'Without root, on any Linux with Python 3.10 or newer; each sets up what it needs in $(VENV):'
 	@echo '  make demo      the real agent on a simulated TPU host, about 15 seconds'
 	@echo '  make test      style, types, import contracts, and every test that needs neither root nor a guest'
 	@echo '  make format    rewrite the Python files in the project'"'"'s format'
+	@echo '  make docs      what is made of the description of the configuration: page, manual, schema'
 	@echo 'On Debian or Ubuntu:'
 	@echo '  make deb       $(deb)'
 	@echo '  make lint-deb  lintian on that package'
@@ -49,6 +50,9 @@ endif
 format: venv
 	$(bin)/ruff check --fix-only .
 	$(bin)/ruff format .
+
+docs: venv
+	$(bin)/python -m manual docs
 
 deb:
 	@scripts/build-deb $(deb)

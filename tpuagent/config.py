@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from tpuagent.host import Host
 
 
-def _address(typed: str, _: bool) -> object:
+def read_address(typed: str, _: bool) -> object:
+    """The address of a PCI function."""
     try:
         return parse_address(typed)
     except UsageError:
         raise ValueError(f"{typed!r} is not a PCI address; one looks like 0000:00:04.0") from None
 
 
-def _ids(typed: str, _: bool) -> object:
+def read_ids(typed: str, _: bool) -> object:
+    """The four ids of a TPU."""
     ids = parse_ids(typed)
     if ids.vendor == GOOGLE_VENDOR and ids.device in NO_TPUS:
         raise ValueError(f"{typed} is {NO_TPUS[ids.device]} of a virtual machine, and no TPU")
@@ -80,8 +82,8 @@ SCHEMA: Schema = {
     "devices": {
         "mode": Field(read_mode, '"0666"'),
         "group": Field(read_account, "root"),
-        "exclude": Field(_address, "[]", is_list=True),
-        "generations": MapOf(Field(_ids), "[A-Za-z0-9][A-Za-z0-9._-]*", "v5p"),
+        "exclude": Field(read_address, "[]", is_list=True),
+        "generations": MapOf(Field(read_ids), "[A-Za-z0-9][A-Za-z0-9._-]*", "v5p"),
         "allow_no_iommu": Field(read_flag, "false"),
         "unsafe_interrupts": Field(read_auto_or_flag, "auto"),
     },

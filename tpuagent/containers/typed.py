@@ -51,7 +51,7 @@ def read_image(typed: str, _: bool) -> str:
 def read_mount(typed: str, _: bool) -> Mount:
     """SOURCE:TARGET or SOURCE:TARGET:ro, both absolute."""
     source, target, mode = (*typed.split(":"), "", "")[:3] if typed.count(":") in (1, 2) else ("", "", "")
-    paths = all(path.startswith("/") and os.path.normpath(path) == path for path in (source, target))
+    paths = _is_path(source) and _is_path(target)
     if not paths or mode not in ("", "ro", "rw") or target == "/" or "\0" in typed:
         raise ValueError(f"{typed!r} is not a mount; one looks like /etc/telemetry/config.yaml:/etc/config.yaml:ro")
     return Mount(source, target, mode == "ro")
@@ -141,7 +141,7 @@ def read_socket(typed: str, plain: bool) -> str | None:
     """The path of an engine's socket, None for auto."""
     if plain and typed == "auto":
         return None
-    if not typed.startswith("/") or os.path.normpath(typed) != typed:
+    if not _is_path(typed) or typed == "/" or not typed.isprintable():
         raise ValueError(f"{typed!r} is not the path of a socket; one looks like /run/docker.sock; or write auto")
     return typed
 
@@ -174,6 +174,11 @@ def render_typed(spec: Spec) -> Iterator[tuple[tuple[str, ...], str]]:
     yield ("pull",), spec.pull
     yield ("stop_grace_s",), str(spec.stop_grace_s)
     yield ("conflicts",), _list(spec.conflicts)
+
+
+def _is_path(typed: str) -> bool:
+    """An absolute one without detours. normpath leaves two slashes at the beginning alone."""
+    return os.path.normpath("/" + typed.lstrip("/")) == typed
 
 
 def _limit(typed: str, whole: str) -> int:

@@ -20,6 +20,7 @@ _NAME = _NAME_FIRST | frozenset(string.digits)
 # PAM before 1.4 stops reading at a line of 1 KiB, and with it stops everything that stands below.
 LONGEST_LINE = 1000
 LONGEST_WAIT_S = 90  # the unit's TimeoutStartSec is 120
+_WAIT_DIGITS = 2
 _MODE_DIGITS = 4
 
 
@@ -65,7 +66,8 @@ def is_name(text: str) -> bool:
 
 def read_path(typed: str, _: bool) -> str:
     """An absolute path of a file."""
-    if not typed.startswith("/") or typed.endswith("/") or os.path.normpath(typed) != typed or not typed.isprintable():
+    # normpath leaves two slashes at the beginning alone.
+    if typed.endswith("/") or os.path.normpath("/" + typed.lstrip("/")) != typed or not typed.isprintable():
         raise ValueError(f"{typed!r} is not the absolute path of a file; one looks like /home/tpu-runtime/tpu-env")
     return typed
 
@@ -89,7 +91,7 @@ def read_file_mode(typed: str, _: bool) -> int:
 
 def read_wait_s(typed: str, _: bool) -> int:
     """Whole seconds, none at all included."""
-    if not (typed.isascii() and typed.isdecimal()) or int(typed[:9]) > LONGEST_WAIT_S:
+    if not (typed.isascii() and typed.isdecimal()) or len(typed) > _WAIT_DIGITS or int(typed) > LONGEST_WAIT_S:
         raise ValueError(f"{typed!r} is not a number of seconds from 0 to {LONGEST_WAIT_S}")
     return int(typed)
 
