@@ -170,6 +170,9 @@ _UNBIND_MORE = """
 The agent leaves the functions released until `tpuagent bind` or a reboot. For
 example:
   tpuagent unbind 0000:00:04.0"""
+_CONFIG_MORE = """
+What each key means and takes: man 5 tpu-agent.yaml. Is a file right?
+  tpuagent config --config FILE"""
 
 # Verb: what it does, more of that for its help, and what adds its arguments.
 VERBS = {
@@ -190,6 +193,6 @@ VERBS = {
         _CONTAINERS_MORE,
         _add_containers,
     ),
-    "config": ("print the effective configuration and where each value comes from", "", _add_json),
+    "config": ("print the effective configuration and where each value comes from", _CONFIG_MORE, _add_json),
     "run": ("run the agent; systemd does this as tpu-agent.service", "", _add_debug),
 }
