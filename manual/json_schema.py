@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from manual.described import default, kind, value
+from manual.described import default, kind, value, words
 from manual.keys import KEYS, NAMED, PARTS
 from manual.prose import UNSEEN_BEGINS
 from tpuagent import config
@@ -29,15 +29,15 @@ def render() -> str:
 
 def _any(below: Schema | Field | MapOf, path: str, defaults: Typed) -> dict[str, Any]:
     """`defaults`: those of a map that this is an entry of, by their keys below this one."""
-    what = PARTS[path].what if path in PARTS else KEYS.get(path)
-    described = {"description": what.replace("`", "")} if what else {}
+    what = PARTS[path].what if path in PARTS else KEYS.get(path, "")
     if isinstance(below, Field):
+        described = _described(f"{what} Value: {words(below)}.")
         typed = defaults.get((), default(below))
         of = {"type": "array", "items": kind(below).json} if below.is_list else kind(below).json
         # An entry of a map that is not there without being named has no default.
         return {**described, **of, **({"default": value(typed)} if typed else {})}
     # A key with nothing below it, as everything there is a comment, is a key all the same.
-    section = {**described, "type": ["object", "null"]}
+    section = {**_described(what), "type": ["object", "null"]}
     if isinstance(below, MapOf):
         known = {**dict(below.defaults), **defaults}
         path = f"{path}.{NAMED.get(path, 'NAME')}"
@@ -46,6 +46,10 @@ def _any(below: Schema | Field | MapOf, path: str, defaults: Typed) -> dict[str,
         return {**section, **names, "properties": named, "additionalProperties": _any(below.below, path, _NONE)}
     named = {name: _any(one, f"{path}.{name}" if path else name, _under(defaults, name)) for name, one in below.items()}
     return {**section, "properties": named, "additionalProperties": False}
+
+
+def _described(what: str) -> dict[str, str]:
+    return {"description": what.strip().replace("`", "")} if what else {}
 
 
 def _under(defaults: Typed, name: str) -> Typed:

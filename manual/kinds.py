@@ -86,7 +86,7 @@ KINDS: Mapping[readers.Reader, Kind] = {
     typed.read_image: Kind(
         "name of an image", {"type": ["string", "null"], "pattern": f"^({_IMAGE})?$", "maxLength": 512}
     ),
-    typed.read_text: Kind("any text", _FREE, "any texts"),
+    typed.read_text: Kind("any text", _FREE, "texts"),
     typed.read_value: Kind("any text, or `null`", {"type": ["string", "number", "null"], "pattern": _FREE["pattern"]}),
     typed.read_mount: Kind(
         "`SOURCE:TARGET` or `SOURCE:TARGET:ro`",
