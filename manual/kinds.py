@@ -50,9 +50,10 @@ _IMAGE = (
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 _PORT = "(?!0+$)([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_MOST_BYTES = 10**15 - 1
-_SIZE = "[1-9][0-9]{0,14}"
+_MOST_BYTES = 10**18 - 1
+_BYTES, _GIBIBYTES = "[1-9][0-9]{0,17}", "[1-9][0-9]{0,8}"
 _LEAST_KIBIBYTES = "(614[4-9]|61[5-9][0-9]|6[2-9][0-9]{2}|[7-9][0-9]{3}|[1-9][0-9]{4,14})"  # 6 MiB
+_LEAST_MEBIBYTES = "([6-9]|[1-9][0-9]{1,11})"
 _FREE: dict[str, Any] = {"type": ["string", "number", "boolean", "null"], "pattern": r"^[^\x00]*$"}
 
 KINDS: Mapping[readers.Reader, Kind] = {
@@ -96,7 +97,7 @@ KINDS: Mapping[readers.Reader, Kind] = {
     typed.read_network: Kind("`host`, `bridge` or `none`", {"enum": ["host", "bridge", "none"]}),
     typed.read_memory: Kind(
         "size of at least `6m`, or `off`",
-        _number(6 * 1024**2, _MOST_BYTES, f"(off|{_SIZE}g?|([6-9]|[1-9][0-9]{{1,14}})m|{_LEAST_KIBIBYTES}k)"),
+        _number(6 * 1024**2, _MOST_BYTES, f"(off|{_BYTES}|{_LEAST_KIBIBYTES}k|{_LEAST_MEBIBYTES}m|{_GIBIBYTES}g)"),
     ),
     typed.read_cpus: Kind(
         "number of processors, like `1.5`, or `off`",
@@ -116,7 +117,10 @@ KINDS: Mapping[readers.Reader, Kind] = {
             "pattern": "^(unlimited(:unlimited)?|[0-9]{1,19}(:(unlimited|[0-9]{1,19}))?)$",
         },
     ),
-    typed.read_log_size: Kind("size, or `off`", _number(1, _MOST_BYTES, f"(off|{_SIZE}[kmg]?)")),
+    typed.read_log_size: Kind(
+        "size, or `off`",
+        _number(1, _MOST_BYTES, f"(off|{_BYTES}|[1-9][0-9]{{0,14}}k|[1-9][0-9]{{0,11}}m|{_GIBIBYTES}g)"),
+    ),
     typed.read_log_files: Kind("number from 1 to 999", _number(1, 999, "[1-9][0-9]{0,2}")),
     typed.read_probe: Kind("`tcp:PORT`, or `off`", _text(f"(off|tcp:{_PORT})")),
     typed.read_pull: Kind("`missing`, `always` or `never`", {"enum": ["missing", "always", "never"]}),
