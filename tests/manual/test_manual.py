@@ -21,6 +21,7 @@ from manual.prose import SCHEMA_PATH
 from tests.editor import SCHEMA, faults
 from tpuagent import config
 from tpuagent.containers.spec import Policy as ContainerPolicy
+from tpuagent.containers.spec import Spec
 from tpuagent.devices.policy import Policy
 from tpuagent.host import Host
 from tpuagent.metadata.policy import Policy as MetadataPolicy
@@ -149,10 +150,12 @@ def test_the_defaults_of_the_schema_are_those_of_the_readers(tmp_path: Path) -> 
     read = config.load(Host("/"), str(file))
     assert (read.devices, read.metadata, read.containers) == (Policy(), MetadataPolicy(), ContainerPolicy())
     assert [one.key for one in config.explain(read) if one.origin == "default"] == []
-    for path, field in FIELDS.items():
-        if field.default:
-            # Those of any container, which the file above has none of.
-            assert typed_out(below(path)).strip('"') == field.default.strip('"'), path
+
+
+def test_the_defaults_of_any_container_are_those_of_one_that_is_only_named(tmp_path: Path) -> None:
+    file = tmp_path / "defaults.yaml"
+    file.write_text(f"containers: {{mine: {typed_out(below('containers.NAME'))}}}")
+    assert config.load(Host("/"), str(file)).containers.specs[-1] == Spec("mine")
 
 
 def typed_out(node: dict[str, Any]) -> str:
