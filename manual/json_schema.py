@@ -8,6 +8,7 @@ from typing import Any
 
 from manual.described import default, kind, value, words
 from manual.keys import KEYS, NAMED, PARTS
+from manual.kinds import Kind
 from manual.prose import UNSEEN_BEGINS
 from tpuagent import config
 from tpuagent.schema import Field, MapOf, Schema
@@ -33,7 +34,7 @@ def _any(below: Schema | Field | MapOf, path: str, defaults: Typed) -> dict[str,
     if isinstance(below, Field):
         described = _described(f"{what} Value: {words(below)}.")
         typed = defaults.get((), default(below))
-        of = {"type": "array", "items": kind(below).json} if below.is_list else kind(below).json
+        of = {"type": "array", "items": _of(kind(below))} if below.is_list else _of(kind(below))
         # An entry of a map that is not there without being named has no default.
         return {**described, **of, **({"default": value(typed)} if typed else {})}
     # A key with nothing below it, as everything there is a comment, is a key all the same.
@@ -46,6 +47,12 @@ def _any(below: Schema | Field | MapOf, path: str, defaults: Typed) -> dict[str,
         return {**section, **names, "properties": named, "additionalProperties": _any(below.below, path, _NONE)}
     named = {name: _any(one, f"{path}.{name}" if path else name, _under(defaults, name)) for name, one in below.items()}
     return {**section, "properties": named, "additionalProperties": False}
+
+
+def _of(one: Kind) -> Mapping[str, Any]:
+    """With what the editor is to say instead of the expression; a word of the language servers' own."""
+    said = f"Not taken. Value: {one.words}.".replace("`", "")
+    return {**one.json, "patternErrorMessage": said} if "pattern" in one.json else one.json
 
 
 def _described(what: str) -> dict[str, str]:
