@@ -85,8 +85,8 @@ GRUB_OFF = LINE.replace("intel_iommu=on,sm_on", "intel_iommu=off")
         (write("/etc/security/limits.d/99-site.conf", "* - nofile unlimited"), "session users: nofile", WRONG,
          "PAM the login", "edit"),
         (write(settings.LIMITS_FILE, "* - memlock unlimited\n* - nofile 100000"), "session root: memlock", WRONG,
-         "no line", "--force-confmiss"),
-        (delete(settings.LIMITS_FILE), "session users: nofile", WARNING, "no line", "--force-confmiss"),
+         "no line", f"cp /usr/share/tpu-agent/50-tpu-agent.conf {settings.LIMITS_FILE}"),
+        (delete(settings.LIMITS_FILE), "session users: nofile", WARNING, "no line", "cp /usr/share/tpu-agent/"),
         (write("/etc/security/limits.d/99-site.conf", "ann hard nofile 10"), "session ann: nofile", WARNING, "10",
          "edit"),
         (write("/etc/pam.d/sshd", "session required pam_unix.so"), "PAM: sshd", WRONG, "not applied", "pam_limits"),
@@ -151,6 +151,8 @@ def test_a_parameter_that_is_switched_off_is_a_warning(good: Machine) -> None:
     found = rows(good)
     assert {row.verdict for row in faults(found)} == {WARNING}
     assert exit_code(found) == 0
+    mends = {row.mend for row in faults(found) if row.what.startswith("grub.cfg")}
+    assert mends == {f"cp /usr/share/tpu-agent/zz-tpu-agent.cfg {settings.GRUB_DROP_IN}; update-grub"}
 
 
 def test_excluded_functions_that_the_kernel_binds_all_the_same_are_named(good: Machine) -> None:

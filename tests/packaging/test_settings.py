@@ -28,7 +28,7 @@ def lines(name: str) -> list[str]:
 def test_each_file_is_installed_where_the_list_says_and_says_itself_how_it_is_switched_off() -> None:
     rules = (ROOT / "packaging/debian/rules").read_text()
     for name, path in FILES.items():
-        assert f"install -D -m 644 systemd/{name} $(package){path}\n" in rules
+        assert f"install -D -m 644 systemd/{name} $(package){settings.COPIED_FROM.get(path, path)}\n" in rules
         text = " ".join((ROOT / "systemd" / name).read_text().split())
         other = settings.SWITCHED_OFF_BY.get(path)
         assert f"ln -s /dev/null {other}" in text if other else "delete this file" in text
@@ -65,7 +65,15 @@ def test_the_kernel_parameters_are_those_of_the_list_wherever_the_package_names_
     parameters = settings.render_kernel_parameters()
     assert f'tpu_agent_parameters="{parameters}"' in lines("grub.cfg")
     assert parameters in (ROOT / "packaging/debian/tpu-agent.postrm").read_text()
-    assert settings.GRUB_DROP_IN in (ROOT / "packaging/debian/tpu-agent.postinst").read_text()
+    assert f"drop_in={settings.GRUB_DROP_IN}\n" in (ROOT / "packaging/debian/tpu-agent.postinst").read_text()
+
+
+def test_the_copies_are_made_and_purged_where_the_list_says() -> None:
+    both = " ".join(settings.COPIED_FROM)
+    for script in ("postinst", "postrm"):
+        assert f"for file in {both}; do" in (ROOT / f"packaging/debian/tpu-agent.{script}").read_text()
+    for path, source in settings.COPIED_FROM.items():
+        assert source == f"/usr/share/tpu-agent/{path.rpartition('/')[2]}", "the scripts take the name for the same"
 
 
 def test_the_drop_in_for_grub_is_read_after_those_of_cloud_images_and_of_other_packages() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import tpuagent
+from tests.vm import packages
 
-from .root import Root, build_base, changed_copy, fresh_root
+from .root import Root, build_base, fresh_root
 
 PROJECT = Path(__file__).parents[2]
 
@@ -23,7 +24,12 @@ def package() -> Path:
 
 @pytest.fixture(scope="session")
 def later_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return changed_copy(package, tmp_path_factory.mktemp("later"), "99.0")
+    return packages.later(package, tmp_path_factory.mktemp("later"))
+
+
+@pytest.fixture(scope="session")
+def earlier_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return packages.earlier(package, tmp_path_factory.mktemp("earlier"))
 
 
 # Python 3.11 and 3.13.

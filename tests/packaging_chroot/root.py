@@ -105,15 +105,3 @@ def dependencies(package: Path) -> list[str]:
     field = subprocess.run(["dpkg-deb", "-f", package, "Depends"], capture_output=True, text=True, check=True).stdout
     return sorted({re.split(r"[ :|(]", one.strip())[0] for one in field.split(",")})
 
-
-def changed_copy(package: Path, folder: Path, version: str) -> Path:
-    """The package as a later version whose configuration file has other words in it."""
-    tree = folder / "tree"
-    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
-    control, config = tree / "DEBIAN/control", tree / "usr/share/tpu-agent/config.yaml"
-    control.write_text(re.sub(r"^Version: .*$", f"Version: {version}", control.read_text(), flags=re.MULTILINE))
-    config.write_text(config.read_text() + "\n# A key that is new in this version.\n")
-    (tree / "DEBIAN/md5sums").unlink()
-    later = folder / f"tpu-agent_{version}_all.deb"
-    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", tree, later], check=True, stdout=subprocess.DEVNULL)
-    return later

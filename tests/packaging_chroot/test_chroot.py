@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tpuagent.image import settings
+
 from .root import Root
 
 pytestmark = pytest.mark.chroot
@@ -49,7 +51,9 @@ def test_an_image_build_gets_the_unit_enabled_and_not_started(root: Root, packag
 def test_the_package_leaves_its_own_files_in_an_image_and_no_state(installed: Root) -> None:
     own = set(installed.run("dpkg", "--listfiles", "tpu-agent").splitlines())
     own |= {path.replace("/lib/", "/usr/lib/", 1) for path in own if path.startswith("/lib/")}
-    assert kept(installed) - own == {CONFIG, ENABLED}
+    copies = set(settings.COPIED_FROM)
+    remembered = {f"/var/lib/tpu-agent/put/{path.rpartition('/')[2]}" for path in copies}
+    assert kept(installed) - own == {CONFIG, ENABLED} | copies | remembered
 
 
 def test_a_running_system_starts_the_agent(root: Root, package: Path) -> None:

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.chroot
 
 PARAMETERS = settings.render_kernel_parameters()
 GRUB_CFG = settings.GRUB_CONFIGURATION
-CONFFILES = (settings.GRUB_DROP_IN, settings.LIMITS_FILE)
 
 # As much of GRUB as a maintainer script sees: it reads the settings as the real one does, and names the kernel's line.
 MKCONFIG = r"""#!/bin/sh
@@ -97,10 +96,10 @@ def test_an_upgrade_leaves_a_grub_cfg_alone_that_has_the_parameters(
 def test_a_deleted_setting_stays_deleted(root: Root, package: Path, later_package: Path) -> None:
     with_grub(root)
     root.install(package)
-    root.run("rm", *CONFFILES)
+    root.run("rm", *settings.COPIED_FROM)
     root.run("update-grub")
     assert "tpu-agent: " not in root.install(later_package)
-    root.shell("".join(f"test ! -e {path}; " for path in CONFFILES))
+    root.shell("".join(f"test ! -e {path}; " for path in settings.COPIED_FROM))
     assert PARAMETERS not in root.run("cat", GRUB_CFG)
 
 

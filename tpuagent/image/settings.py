@@ -52,7 +52,8 @@ SERVICE_LIMITS = (
 MODULES = ("vfio-pci", "vfio_iommu_type1")
 MODULE_PARAMETER = ("vfio-pci", "ids")
 
-# The first two are conffiles: who deletes one has switched it off. The others are switched off by a file of the same
+# The first two are copies, which an upgrade makes anew unless somebody has changed or deleted them: who deletes one has
+# switched it off. The others are switched off by a file of the same
 # name in /etc, empty or a link to /dev/null, which stands beside them here.
 # GRUB's sorts after what cloud images and others put there, since the kernel takes the last of two equal parameters.
 # The one for modprobe sorts before everybody's: of two lines with ids= the last one counts, and ours can do without.
@@ -62,6 +63,10 @@ SYSTEMD_FILE = "/usr/lib/systemd/system.conf.d/50-tpu-agent.conf"
 MODULES_FILE = "/usr/lib/modules-load.d/tpu-agent.conf"
 MODPROBE_FILE = "/usr/lib/modprobe.d/00-tpu-agent.conf"
 UDEV_FILE = "/usr/lib/udev/rules.d/60-tpu-agent.rules"
+COPIED_FROM = {
+    GRUB_DROP_IN: "/usr/share/tpu-agent/zz-tpu-agent.cfg",
+    LIMITS_FILE: "/usr/share/tpu-agent/50-tpu-agent.conf",
+}
 SWITCHED_OFF_BY = {
     SYSTEMD_FILE: "/etc/systemd/system.conf.d/50-tpu-agent.conf",
     MODULES_FILE: "/etc/modules-load.d/tpu-agent.conf",
