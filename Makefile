@@ -7,7 +7,7 @@ version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' tpuagent/__init__.py)
 deb := dist/tpu-agent_$(version)_all.deb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs venv deb lint-deb reproducible vm-test vm-shell bench clean
+.PHONY: help demo test lint format docs venv deb lint-deb reproducible piuparts vm-test vm-shell bench clean
 
 help:
 	@echo 'Without root, on any Linux with Python 3.10 or newer; each sets up what it needs in $(VENV):'
@@ -20,6 +20,7 @@ help:
 	@echo '  make lint-deb  lintian on that package'
 	@echo '  make reproducible  build it twice, and compare every byte'
 	@echo 'As root on Debian, with mmdebstrap; the first run builds images and keeps them:'
+	@echo '  make piuparts  piuparts and autopkgtest on that package, in chroots of Debian 12 and 13'
 	@echo '  make vm-test   the package in chroots and in guests with emulated TPU functions'
 	@echo '  make vm-shell  a prompt inside such a guest'
 	@echo '  make bench     how fast it is, against the documented hook and raw sysfs writes, in such a guest'
@@ -62,6 +63,10 @@ lint-deb: deb
 
 reproducible:
 	@scripts/reproduce $(deb)
+
+# Both are a part of vm-test.
+piuparts: venv deb
+	$(bin)/pytest -v tests/packaging_chroot/test_tools.py $(ARGS)
 
 vm-test: venv deb
 	$(bin)/pytest -v tests/packaging_chroot tests/vm $(ARGS)

@@ -19,14 +19,13 @@ from tests.vm.progress import say_on_stderr, timed
 
 ENVIRONMENT = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"]
 
-# $1 is the layer's folder and $2 the base. Without a network: an image build may have none.
-_ENTER = r"""
+# $1 is the layer's folder and $2 the base.
+_MOUNT = r"""
 mount -t overlay overlay -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" "$1/root"
 cd "$1/root"
 mount -t proc proc proc
 mount --rbind /dev dev
 shift 2
-exec chroot . "$@"
 """
 
 
@@ -42,11 +41,24 @@ class Root:
     layer: Path
 
     def run(self, *command: str) -> str:
-        """What the command prints; InstallError when it does not end with 0."""
-        own = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
-        enter = [*own, "sh", "-euc", _ENTER, "sh", str(self.layer), str(self.base)]
+        """What the command prints; InstallError when it does not end with 0. Offline, as image builds are."""
+        return self._mounted(["--net"], f'{_MOUNT}exec chroot . "$@"', [*ENVIRONMENT, *command])
+
+    def outside(self, folder: Path, *command: str | Path) -> str:
+        """As `run`, for a command of this machine, with its network, that works on the root at `path`."""
+        script = f'folder=$1; shift; {_MOUNT}cd "$folder"; exec "$@"'
+        return self._mounted([], script, [*ENVIRONMENT, *map(str, command)], str(folder))
+
+    @property
+    def path(self) -> Path:
+        """Where the root is, for a command outside of it; empty for everybody else."""
+        return self.layer / "root"
+
+    def _mounted(self, apart: list[str], script: str, command: list[str], *arguments: str) -> str:
+        own = ["unshare", "--mount", *apart, "--pid", "--fork", "--kill-child"]
+        enter = [*own, "sh", "-euc", script, "sh", *arguments, str(self.layer), str(self.base)]
         done = subprocess.run(
-            [*enter, *ENVIRONMENT, *command],
+            [*enter, *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -104,4 +116,3 @@ def build_base(suite: str, package: Path) -> Path:
 def dependencies(package: Path) -> list[str]:
     field = subprocess.run(["dpkg-deb", "-f", package, "Depends"], capture_output=True, text=True, check=True).stdout
     return sorted({re.split(r"[ :|(]", one.strip())[0] for one in field.split(",")})
-

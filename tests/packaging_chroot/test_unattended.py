@@ -1,10 +1,11 @@
-"""Does an upgrade that nobody attends come to its end, whatever became of the files in /etc, and leave those to their owner?
+"""Does an upgrade that nobody attends come to its end, and leave the files in /etc as somebody has made them?
 
 These are files that an upgrade would ask about if dpkg kept them. Closed standard input: nobody can answer.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,7 +39,11 @@ def delete(*paths: str) -> Deed:
 
 
 def change(*paths: str) -> Deed:
-    return lambda root: [root.write(path, OWN) for path in paths]
+    def deed(root: Root) -> None:
+        for path in paths:
+            root.write(path, OWN)
+
+    return deed
 
 
 def mask(*paths: str) -> Deed:
@@ -47,13 +52,13 @@ def mask(*paths: str) -> Deed:
 
 def found(root: Root) -> dict[str, str]:
     """What a file says; "gone", or "-> and where it leads"."""
-    script = 'for file; do if [ -L "$file" ]; then echo "-> $(readlink "$file")"; else cat "$file" 2>/dev/null || echo gone; fi; done'
-    return {path: root.run("sh", "-c", script, "sh", path) for path in COPIES}
+    look = 'if [ -L "$1" ]; then echo "-> $(readlink "$1")"; else cat "$1" 2>/dev/null || echo gone; fi'
+    return {path: root.run("sh", "-c", look, "sh", path) for path in COPIES}
 
 
 def said(printed: str) -> set[str]:
     """Which files the package says that it has left."""
-    return {line.split()[1] for line in printed.splitlines() if "stays as it is" in line and line.startswith("tpu-agent:")}
+    return set(re.findall(r"^tpu-agent: (\S+) stays as it is", printed, re.MULTILINE))
 
 
 @pytest.mark.parametrize(

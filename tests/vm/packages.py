@@ -1,4 +1,4 @@
-"""Which other versions of the package can an upgrade or a downgrade meet? The built one, repacked under another number."""
+"""Between which versions of the package does a test go? The built one, and that repacked under another number."""
 
 from __future__ import annotations
 
