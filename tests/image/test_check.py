@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fakes.machine import Machine
-from tests.image.trees import LINE, RELEASE, add_running, install, put
+from tests.image.trees import LINE, RELEASE, SOCKETS, add_running, install, put
 from tests.test_cli import somebody_else
-from tpuagent import cli
+from tpuagent import cli, config
+from tpuagent.commands.check import _tpu_env
 from tpuagent.devices.pci import GENERATIONS
 from tpuagent.host import Host
-from tpuagent.image import limiting, settings
+from tpuagent.image import limiting, mending, settings
 from tpuagent.image.check import Wants, look
 from tpuagent.image.rows import NOT_CHECKED, OK, UNKNOWN, WARNING, WRONG, Row, exit_code
 from tpuagent.image.tree import Tree
@@ -52,8 +57,8 @@ def test_a_good_machine_has_nothing_to_mend(good: Machine) -> None:
     assert exit_code(found) == 0
 
 
-def write(path: str, text: str) -> Spoil:
-    return lambda root: put(root, path, text)
+def write(path: str, text: str, mode: int = 0o644) -> Spoil:
+    return lambda root: put(root, path, text, mode)
 
 
 def delete(path: str) -> Spoil:
@@ -81,17 +86,23 @@ GRUB_OFF = LINE.replace("intel_iommu=on,sm_on", "intel_iommu=off")
         (write(settings.GRUB_CONFIGURATION, f"menuentry 'x' {{\nlinux /vmlinuz {GRUB_OFF}\n}}"),
          "grub.cfg: intel_iommu", WRONG, "off in 1 of 1", "update-grub"),
         (write("/etc/security/limits.d/99-site.conf", "* hard memlock 64"), "session users: memlock", WRONG,
-         "64 (/etc/security/limits.d/99-site.conf:1)", "edit /etc/security/limits.d/99-site.conf:1"),
+         "64 (/etc/security/limits.d/99-site.conf:1)", "sed -i '1s/^/#/' /etc/security/limits.d/99-site.conf"),
+        (write("/etc/security/limits.d/a b.conf", "#\n* hard memlock 64\n* soft memlock 64"),
+         "session users: memlock", WRONG,
+         "64 (/etc/security/limits.d/a b.conf:3)", "sed -i '2s/^/#/;3s/^/#/' '/etc/security/limits.d/a b.conf'"),
         (write("/etc/security/limits.d/99-site.conf", "* - nofile unlimited"), "session users: nofile", WRONG,
-         "PAM the login", "edit"),
+         "PAM the login", "sed -i '1s/^/#/'"),
         (write(settings.LIMITS_FILE, "* - memlock unlimited\n* - nofile 100000"), "session root: memlock", WRONG,
          "no line", f"cp /usr/share/tpu-agent/50-tpu-agent.conf {settings.LIMITS_FILE}"),
         (delete(settings.LIMITS_FILE), "session users: nofile", WARNING, "no line", "cp /usr/share/tpu-agent/"),
         (write("/etc/security/limits.d/99-site.conf", "ann hard nofile 10"), "session ann: nofile", WARNING, "10",
-         "edit"),
+         "sed -i '1s/^/#/'"),
         (write("/etc/pam.d/sshd", "session required pam_unix.so"), "PAM: sshd", WRONG, "not applied", "pam_limits"),
         (write("/etc/systemd/system.conf.d/99.conf", "[Manager]\nDefaultLimitMEMLOCK=8M"), "services: memlock", WRONG,
-         "8M (/etc/systemd/system.conf.d/99.conf:2)", "daemon-reload"),
+         "8M (/etc/systemd/system.conf.d/99.conf:2)",
+         "sed -i '2s/^/#/' /etc/systemd/system.conf.d/99.conf; systemctl daemon-reload"),
+        (write("/etc/systemd/system.conf.d/99.conf", "[Manager]\nDefaultLimitMEMLOCK="), "services: memlock", WRONG,
+         "taken back (/etc/systemd/system.conf.d/99.conf:2)", "sed -i '2s/^/#/'"),
         (mask(settings.SWITCHED_OFF_BY[settings.SYSTEMD_FILE]), "services: nofile", WARNING, "systemd's own",
          "rm /etc/systemd/system.conf.d/50-tpu-agent.conf"),
         (mask(settings.SWITCHED_OFF_BY[settings.MODPROBE_FILE]), "vfio-pci ids=", WARNING, "the agent binds them",
@@ -99,24 +110,44 @@ GRUB_OFF = LINE.replace("intel_iommu=on,sm_on", "intel_iommu=off")
         (mask(settings.SWITCHED_OFF_BY[settings.MODULES_FILE]), "module vfio-pci", WARNING, "no modules-load.d",
          "rm /etc/modules-load.d/tpu-agent.conf"),
         (write("/etc/modprobe.d/vfio.conf", "options vfio-pci ids=10de:1"), "vfio-pci ids=", WARNING,
-         "/etc/modprobe.d/vfio.conf:1", "add them in"),
+         "/etc/modprobe.d/vfio.conf:1", "sed -i '1s/ids="),
+        (write("/etc/modprobe.d/vfio.conf", 'options vfio-pci ids="10de:1,10de:2"'), "vfio-pci ids=", WARNING,
+         "/etc/modprobe.d/vfio.conf:1", "sed -i '1s/ids="),
         (write("/etc/modprobe.d/hard.conf", "install vfio-pci /bin/false"), "module vfio-pci", WRONG,
-         "/etc/modprobe.d/hard.conf:1", "take line"),
+         "/etc/modprobe.d/hard.conf:1", "sed -i '1s/^/#/' /etc/modprobe.d/hard.conf"),
         (delete("/etc/systemd/system/multi-user.target.wants/tpu-agent.service"), "tpu-agent.service", WRONG,
          "not enabled", "systemctl enable tpu-agent.service"),
-        (delete("/run/docker.sock"), "container engine", WRONG, "no socket", "systemctl enable --now docker.socket"),
+        (mask("/etc/systemd/system/tpu-agent.service"), "tpu-agent.service", WRONG, "masked",
+         "systemctl unmask tpu-agent.service; systemctl enable"),
+        (write("/proc/net/unix", SOCKETS.replace("00010000", "00000000")), "container engine", WRONG, "nobody listens",
+         "systemctl enable --now docker.socket"),
+        (delete("/proc/net/unix"), "container engine", WRONG, "nobody listens", "systemctl enable --now docker.socket"),
+        (write("/proc/net/unix", SOCKETS.replace("/run/d", "/var/run/d")), "container engine", OK, "docker", ""),
         (delete("/usr/bin/docker"), "container engine", OK, "docker", ""),
+        (mask("/etc/systemd/system/docker.service"), "container engine", WRONG, "docker is masked",
+         "systemctl unmask docker.service docker.socket; systemctl enable --now docker.service docker.socket"),
         (delete("/usr/bin/gcloud"), "gcloud", WARNING, "missing", "snap install"),
         (write("/etc/systemd/system/multi-user.target.wants/vbarcontrolagent.service", ""), "stock vBar", WARNING,
          "is enabled", "systemctl disable --now vbarcontrolagent.service"),
         (write("/snap/vbarcontrolagent/current", ""), "stock vBar", WARNING, "snap", "snap remove"),
         (write("/etc/udev/rules.d/99-tpu.rules", 'ACTION=="add", ATTR{vendor}=="0x1ae0", RUN+="/opt/bind.sh %k"'),
-         "udev rule by hand", WARNING, "runs /opt/bind.sh", "rm /etc/udev/rules.d/99-tpu.rules /opt/bind.sh"),
-        (write("/var/lib/cloud/scripts/per-boot/tpu.sh", "echo A=b >>/etc/environment"), "script by hand", WARNING,
-         "/etc/environment", "take that out"),
-        (write("/etc/default/grub", 'GRUB_CMDLINE_LINUX="idle=poll"'), "grub by hand", WARNING, "idle", "edit"),
-        (write("/etc/security/limits.conf", "* - memlock unlimited"), "limits by hand", WARNING, "lines 1", "edit"),
-        (write("/etc/environment", "A=1\nA=1\nB=2\n"), "/etc/environment", WARNING, "1 lines", "edit /etc/environment"),
+         "udev rule by hand", WARNING, "runs /opt/bind.sh", "rm -f /etc/udev/rules.d/99-tpu.rules /opt/bind.sh"),
+        (write("/etc/udev/rules.d/99-tpu.rules", 'ATTR{vendor}=="0x1ae0", RUN+="/bin/sh -c true"'),
+         "udev rule by hand", WARNING, "runs /bin/sh", "rm -f /etc/udev/rules.d/99-tpu.rules"),
+        (write("/usr/lib/udev/rules.d/99-tpu.rules", 'ATTR{vendor}=="0x1ae0", RUN+="/opt/bind.sh %k"'),
+         "udev rule by hand", WARNING, "runs /opt/bind.sh", "ln -s /dev/null /etc/udev/rules.d/99-tpu.rules"),
+        (write("/var/lib/cloud/scripts/per-boot/tpu.sh", "echo A=b >>/etc/environment", 0o755), "script by hand",
+         WARNING, "/etc/environment", "chmod -x /var/lib/cloud/scripts/per-boot/tpu.sh"),
+        (write("/etc/cloud/cloud.cfg.d/99.cfg", "runcmd: [echo A=b >>/etc/environment]"), "script by hand", WARNING,
+         "/etc/environment", "mv /etc/cloud/cloud.cfg.d/99.cfg /etc/cloud/cloud.cfg.d/99.cfg.off"),
+        (write("/etc/default/grub", 'GRUB_CMDLINE_LINUX="idle=poll"'), "grub by hand", WARNING, "idle",
+         "/etc/default/grub; update-grub"),
+        (write("/etc/security/limits.conf", "* - memlock unlimited"), "limits by hand", WARNING, "lines 1",
+         "sed -i '1s/^/#/' /etc/security/limits.conf"),
+        (write("/etc/environment", "A=1\nA=1\nB=2\n"), "/etc/environment", WARNING, "1 lines",
+         "sed -i '1d' /etc/environment"),
+        (write("/etc/environment", "A=1\nB=2\n#\n\nA=3\nA=1\nB=2\n#\n\n B=2\n"), "/etc/environment", WARNING, "3 lines",
+         "sed -i '1,2d;7d' /etc/environment"),
     ],
 )  # fmt: skip
 def test_each_spoiled_setting_is_a_row_of_its_own(
@@ -127,11 +158,53 @@ def test_each_spoiled_setting_is_a_row_of_its_own(
     assert mine, [row for row in rows(good) if row.what == what]
     assert found in mine[0].found
     assert mend in mine[0].mend
+    if carry_out(mine[0].mend, good.root):
+        assert what not in {row.what for row in faults(rows(good))}
+
+
+def carry_out(mend: str, root: str) -> bool:
+    """Run the part of a command that edits files, in this root; whether there was one."""
+    edits = [part for part in mend.split("; ") if re.match(r"sed |mv |chmod |rm -f |ln |rm /etc/(systemd|mod)", part)]
+    os.makedirs(f"{root}/etc/udev/rules.d", exist_ok=True)
+    for part in edits:
+        below = re.sub(r"(?<= )('?)(?=/(etc|opt|var)/)", rf"\1{root}", part)
+        subprocess.run(["sh", "-euc", below], check=True)
+    return bool(edits)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"quiet idle=halt x"', '"quiet  x"'),
+        ("'transparent-hugepage=never idle=halt intel_iommu=on,sm_on'", "'  '"),
+        ("idle=halt", ""),
+        ("'intel_idle.max_cstate=0 xidle=1 a.idle=1 idle-x=1'", "'intel_idle.max_cstate=0 xidle=1 a.idle=1 idle-x=1'"),
+    ],
+)
+def test_parameters_are_taken_out_of_settings_whole_and_others_stay(tmp_path: Path, before: str, after: str) -> None:
+    file = tmp_path / "grub"
+    file.write_text(f"# GRUB_CMDLINE_LINUX=idle=halt\nGRUB_CMDLINE_LINUX={before}\n")
+    names = [name for name, _ in settings.KERNEL_PARAMETERS]
+    subprocess.run(["sh", "-euc", mending.take_words_out(str(file), names)], check=True)
+    assert file.read_text() == f"# GRUB_CMDLINE_LINUX=idle=halt\nGRUB_CMDLINE_LINUX={after}\n"
+
+
+@given(st.sets(st.integers(1, 30)), st.integers(0, 30))
+def test_exactly_the_named_lines_are_deleted(numbers: set[int], count: int) -> None:
+    with tempfile.NamedTemporaryFile("w+") as file:
+        lines = [f"{number}\n" for number in range(1, count + 1)]
+        file.writelines(lines)
+        file.flush()
+        subprocess.run(["sh", "-euc", mending.delete_lines(file.name, numbers)], check=True)
+        kept = [f"{number}\n" for number in range(1, count + 1) if number not in numbers]
+        assert Path(file.name).read_text() == "".join(kept)
 
 
 def test_comments_and_other_rules_of_the_vendor_are_no_leftovers(good: Machine) -> None:
     put(good.root, "/etc/udev/rules.d/70-net.rules", 'ATTR{vendor}=="0x1ae0", NAME="ens4"\n#1ae0 RUN+="/x"\n')
-    put(good.root, "/var/lib/cloud/scripts/per-boot/a.sh", "# was: >>/etc/environment\ntrue\n")
+    put(good.root, "/var/lib/cloud/scripts/per-boot/a.sh", "# was: >>/etc/environment\ntrue\n", 0o755)
+    put(good.root, "/var/lib/cloud/scripts/per-boot/off.sh", "echo A=b >>/etc/environment\n", 0o644)
+    put(good.root, "/etc/cloud/cloud.cfg.d/99.cfg.off", "echo A=b >>/etc/environment\n")
     assert faults(rows(good)) == []
 
 
@@ -141,11 +214,24 @@ def test_who_overrides_our_parameter_is_named(good: Machine) -> None:
     (row,) = faults(rows(good))
     assert (row.what, row.verdict) == ("grub.cfg: transparent_hugepage", WRONG)
     assert row.found.endswith(f"overridden by {LATE}")
-    assert row.mend == f"take transparent_hugepage out of {LATE}, then: update-grub"
+    assert row.mend == f"mv {LATE} /etc/default/grub.d/zy-zzz-site.cfg; update-grub"
+    carry_out(row.mend, good.root)
+    (row,) = faults(rows(good))
+    assert row.mend == "update-grub"
 
 
-def test_a_parameter_that_is_switched_off_is_a_warning(good: Machine) -> None:
-    os.unlink(good.root + settings.GRUB_DROP_IN)
+def test_who_sets_the_whole_line_anew_is_named_and_comes_first_then(good: Machine) -> None:
+    put(good.root, LATE, 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
+    put(good.root, settings.GRUB_CONFIGURATION, "menuentry x {\nlinux /v root=/dev/sda1 quiet\n}\n")
+    found = faults(rows(good))
+    assert {row.mend for row in found} == {f"mv {LATE} /etc/default/grub.d/zy-zzz-site.cfg; update-grub"}
+    carry_out(found[0].mend, good.root)
+    assert {row.mend for row in faults(rows(good))} == {"update-grub"}
+
+
+@pytest.mark.parametrize("spoil", [delete(settings.GRUB_DROP_IN), write(settings.GRUB_DROP_IN, "\n")])
+def test_a_parameter_that_is_switched_off_is_a_warning(good: Machine, spoil: Spoil) -> None:
+    spoil(good.root)
     put(good.root, "/proc/cmdline", "quiet")
     put(good.root, settings.GRUB_CONFIGURATION, "menuentry x {\nlinux /v root=/dev/sda1 quiet\n}\n")
     found = rows(good)
@@ -181,7 +267,7 @@ def test_the_running_systemd_has_the_last_word(good: Machine, answers: tuple[str
 
 
 def test_no_container_needs_no_engine(good: Machine) -> None:
-    os.unlink(good.root + "/run/docker.sock")
+    os.unlink(good.root + "/proc/net/unix")
     assert faults(rows(good, engine_needed=False)) == []
 
 
@@ -257,10 +343,44 @@ def test_no_link_leads_out_of_an_image(image: str, tmp_path: Path) -> None:
         tree.read("/etc/loop")
 
 
-@pytest.mark.parametrize("root", ["/nowhere", "/proc"])
-def test_what_is_no_image_is_a_usage_error(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("root", "said"), [("/nowhere", "no root of an image"), ("/proc", "no root of an image"), ("", "ROOT is empty")]
+)
+def test_what_is_no_image_is_a_usage_error(root: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "--image", root]) == 2
-    assert "no root of an image" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
+
+
+def test_a_closed_folder_is_said_to_be_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    with tempfile.TemporaryDirectory() as root, somebody_else():
+        assert cli.main(["check", "--image", root]) == 2
+    assert "it may not be read; try it with sudo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("document", "content", "verdict"),
+    [
+        (None, None, WARNING),
+        (None, 'A="b"\n', OK),
+        (None, "a b 'c\n", WRONG),
+        ("current", 'A="b"\nB="\\$\\`"\n', OK),
+        ("current", None, WRONG),
+        ("current", 'A="b', WRONG),
+        ("current", 'A="$(id)"\n', WRONG),
+        ("bad", 'A="b"\n', WRONG),
+        ("not-google", None, NOT_CHECKED),
+    ],
+)
+def test_tpu_env_is_looked_at_and_the_agent_not_only_believed(
+    good: Machine, document: str | None, content: str | None, verdict: str
+) -> None:
+    policy = config.load(Host(os.devnull), None)
+    if content is not None:
+        put(good.root, policy.metadata.tpu_env.path, content)
+    said = {"tpu_env": {"state": document, "reason": ""}} if document else None
+    (row,) = _tpu_env(good.host, policy, said)
+    assert row.verdict == verdict
+    assert (row.mend == "tpuagent env refresh") == (verdict in (WRONG, WARNING))
 
 
 # The command ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,12 @@ SHIPPED = {
     "modprobe.conf": settings.MODPROBE_FILE,
     "60-tpu-agent.rules": settings.UDEV_FILE,
 }
+# As the kernel lists them: one that listens, and a connection to it.
+SOCKETS = """\
+Num       RefCount Protocol Flags    Type St Inode Path
+00000000: 00000002 00000000 00010000 0001 01 17 /run/docker.sock
+00000000: 00000003 00000000 00000000 0001 03 18 /run/podman/podman.sock
+"""
 GRUB_CFG = f"""\
 set timeout=5
 menuentry 'Debian GNU/Linux' --class debian {{
@@ -63,4 +69,4 @@ def add_running(machine: Machine) -> None:
     """What only a machine that runs has."""
     put(machine.root, "/proc/cmdline", f"BOOT_IMAGE=/boot/vmlinuz {LINE}\n")
     put(machine.root, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
-    put(machine.root, "/run/docker.sock", "")
+    put(machine.root, "/proc/net/unix", SOCKETS)

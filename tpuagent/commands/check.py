@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -27,6 +28,8 @@ _TPU_ENV = {
     "written": OK, "current": OK, "absent": WARNING, "deleted": WARNING,
     "not-google": NOT_CHECKED, "waiting": NOT_CHECKED,
 }  # fmt: skip
+# A line as the agent writes it. Whatever else stands in the file is somebody else's.
+_TPU_ENV_FILE = re.compile(rb'(?:[A-Za-z_][A-Za-z0-9_]*="(?:[^"\\`$\n]|\\["\\`$])*"\n)+')
 _MEND_FUNCTION = {
     "blocked": "see the rows of the kernel, then: reboot",
     "in-use": "end the process that holds it, then: tpuagent bind {}",
@@ -36,7 +39,7 @@ _MEND_FUNCTION = {
 
 def check(arguments: Arguments, host: Host) -> int:
     """Tell whether this machine, or the image in a folder, is as TPUs need it."""
-    rows = _image_rows(arguments) if arguments.image else _running_rows(arguments, host)
+    rows = _image_rows(arguments) if arguments.image is not None else _running_rows(arguments, host)
     if arguments.json:
         print_json([asdict(row) for row in rows])
     else:
@@ -57,6 +60,10 @@ def _running_rows(arguments: Arguments, host: Host) -> tuple[Row, ...]:
 
 def _image_rows(arguments: Arguments) -> tuple[Row, ...]:
     root = os.path.abspath(arguments.image)
+    if not arguments.image:
+        raise UsageError("check an image", "ROOT is empty; give the folder that the image is mounted at")
+    if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK, effective_ids=True):
+        raise UsageError(f"check {arguments.image}", "it may not be read; try it with sudo")
     if not all(os.path.isdir(f"{root}/{folder}") for folder in ("etc", "usr")):
         raise UsageError(f"check {arguments.image}", "it is no root of an image: there is no etc or no usr in it")
     host = Tree(root)
@@ -122,7 +129,8 @@ def _functions(host: Host, settings: Config) -> Iterator[Row]:
 
 def _agent(document: status.Document | None) -> Iterator[Row]:
     if document is None:
-        yield Row("agent", "runs", "does not run", WRONG, "systemctl start tpu-agent; journalctl -u tpu-agent")
+        mend = "systemctl start tpu-agent || journalctl -n 20 --no-pager -u tpu-agent"
+        yield Row("agent", "runs", "does not run", WRONG, mend)
     elif document["state"] == "ready":
         yield Row("agent", "ready", "ready")
     else:
@@ -132,12 +140,19 @@ def _agent(document: status.Document | None) -> Iterator[Row]:
 def _tpu_env(host: Host, settings: Config, document: status.Document | None) -> Iterator[Row]:
     path = settings.metadata.tpu_env.path
     said = document["tpu_env"] if document else None
+    content = refresh.read_file(host, settings.metadata.tpu_env)
+    if content is not None and not _TPU_ENV_FILE.fullmatch(content):
+        yield Row("tpu-env", "written", f"{path} is not as the agent wrote it", WRONG, "tpuagent env refresh")
+        return
     if said is None:
-        there = refresh.read_file(host, settings.metadata.tpu_env) is not None
-        found = f"{path} is there" if there else f"no {path}"
-        yield Row("tpu-env", "written", found, OK if there else WARNING, "" if there else "tpuagent env refresh")
+        found = f"no {path}" if content is None else f"{path} is there"
+        verdict, mend = (WARNING, "tpuagent env refresh") if content is None else (OK, "")
+        yield Row("tpu-env", "written", found, verdict, mend)
         return
     verdict = _TPU_ENV.get(said["state"], WRONG)
+    if verdict == OK and content is None:
+        yield Row("tpu-env", "written", f"{path} has gone", WRONG, "tpuagent env refresh")
+        return
     found = ", ".join(filter(None, (said["state"], said["reason"])))
     yield Row("tpu-env", "written", found, verdict, "tpuagent env refresh" if verdict in (WRONG, WARNING) else "")
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from tpuagent.host import Host
 from tpuagent.image import grub, settings
 from tpuagent.image.cmdline import last_value, satisfies
-from tpuagent.image.mending import restore
+from tpuagent.image.mending import read_before_ours, restore, switched_off
 from tpuagent.image.rows import NOT_CHECKED, OK, WARNING, WRONG, Row
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 DEFAULTS = "/etc/default/grub"
-_SWITCHED_OFF = "switched off: there is no drop-in of the package"
+_SWITCHED_OFF = "switched off: no drop-in of the package, or nothing in it"
 
 
 def check_running(host: Host) -> Iterator[Row]:
@@ -23,8 +23,8 @@ def check_running(host: Host) -> Iterator[Row]:
         what, expected, shown = f"kernel: {name}", wanted, found or "not set"
         if satisfies(found, wanted):
             yield Row(what, expected, shown)
-        elif not host.exists(settings.GRUB_DROP_IN) and found is None:
-            yield Row(what, expected, shown, WARNING, restore(host, settings.GRUB_DROP_IN))
+        elif switched_off(host, settings.GRUB_DROP_IN) and found is None:
+            yield Row(what, expected, shown, WARNING, _mend_running(host, name, wanted))
         else:
             yield Row(what, expected, shown, WRONG, _mend_running(host, name, wanted))
     pages = host.read(HUGE_PAGES)
@@ -68,11 +68,14 @@ def check_grub(host: Host) -> Iterator[Row]:
         shown = f"{wrong[0] or 'not set'} in {len(wrong)} of {len(entries)} entries"
         if satisfies(last_value(coming.line, name), wanted):
             yield Row(what, wanted, shown, WRONG, "update-grub")
-        elif not host.exists(settings.GRUB_DROP_IN) and last_value(coming.line, name) is None:
-            yield Row(what, wanted, f"{shown}; {_SWITCHED_OFF}", WARNING, restore(host, settings.GRUB_DROP_IN))
+        elif switched_off(host, settings.GRUB_DROP_IN):
+            verdict = WARNING if last_value(coming.line, name) is None else WRONG
+            mend = f"{restore(host, settings.GRUB_DROP_IN)}; update-grub"
+            yield Row(what, wanted, f"{shown}; {_SWITCHED_OFF}", verdict, mend)
         else:
+            # Whatever it says, a new value or the whole line anew: read before ours it has not the last word.
             said_by = coming.said_by.get(name, settings.GRUB_DROP_IN)
-            mend = f"take {name} out of {said_by}, then: update-grub"
+            mend = f"{read_before_ours(said_by)}; update-grub"
             yield Row(what, wanted, f"{shown}; overridden by {said_by}", WRONG, mend)
 
 

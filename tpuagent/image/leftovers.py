@@ -7,23 +7,28 @@ Each of these did a part of the agent's job. They do harm only by doing it a sec
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from tpuagent.host import Host
 from tpuagent.image import settings
 from tpuagent.image.cmdline import parse_cmdline
 from tpuagent.image.grub import parse_settings
+from tpuagent.image.mending import comment_out, delete_lines, take_words_out
 from tpuagent.image.pamlimits import parse_limits
 from tpuagent.image.rows import WARNING, Row
 
 _RULES = ("/etc/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d")
 _SCRIPTS = (
     "/var/lib/cloud/scripts/per-boot", "/var/lib/cloud/scripts/per-instance", "/var/lib/cloud/scripts/per-once",
-    "/etc/cloud/cloud.cfg.d",
 )  # fmt: skip
 _RUN = re.compile(r'RUN(?:\{program\})?\+?="([^"]*)"')
 _DOES = re.compile(r"attributes/tpu-env|/etc/environment|vbar_control_agent|driver_override")
 _LIMITS = "/etc/security/limits.conf"
+_CLOUD = "/etc/cloud/cloud.cfg.d"
+_BROUGHT = re.compile(r"/(?:usr/)?s?bin/|/(?:usr/)?lib/")
+_EXECUTABLE = 0o111  # cloud-init and systemd leave other scripts alone
+_OR = "  # or take that out of it; the agent does it"
 
 
 def check_leftovers(host: Host) -> Iterator[Row]:
@@ -49,18 +54,33 @@ def _rules(host: Host) -> Iterator[Row]:
             ]
             if programs:
                 path = f"{folder}/{name}"
-                yield Row(
-                    "udev rule by hand", "none", f"{path} runs {programs[0]}", WARNING, f"rm {path} {programs[0]}"
-                )
+                yield Row("udev rule by hand", "none", f"{path} runs {programs[0]}", WARNING, _away(path, programs))
+
+
+def _away(path: str, programs: list[str]) -> str:
+    """The rule, and those of its programs that no package has brought: /bin/sh is to stay."""
+    if not path.startswith("/etc/"):
+        return f"ln -s /dev/null /etc/udev/rules.d/{path.rpartition('/')[2]}"
+    own = [program for program in dict.fromkeys(programs) if program.startswith("/") and not _BROUGHT.match(program)]
+    return f"rm -f {shlex.join([path, *own])}"
 
 
 def _scripts(host: Host) -> Iterator[Row]:
     for path in [*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"]:
-        text = host.read(path)
-        lines = [line for line in (text or "").splitlines() if not line.lstrip().startswith("#")]
-        if done := next((match[0] for line in lines if (match := _DOES.search(line))), ""):
-            found = f"{path} is about {done}"
-            yield Row("script by hand", "none", found, WARNING, f"take that out of {path}; the agent does it")
+        seen = host.stat(path, follow=True)
+        if seen and seen.st_mode & _EXECUTABLE and (done := _does(host, path)):
+            yield Row("script by hand", "none", f"{path} is about {done}", WARNING, f"chmod -x {path}{_OR}")
+    for name in host.names(_CLOUD):
+        path = f"{_CLOUD}/{name}"
+        if name.endswith(".cfg") and (done := _does(host, path)):
+            mend = f"mv {path} {path}.off{_OR}"
+            yield Row("script by hand", "none", f"{path} is about {done}", WARNING, mend)
+
+
+def _does(host: Host, path: str) -> str:
+    """The first thing in a script that is the agent's work; empty for none."""
+    lines = [line for line in (host.read(path) or "").splitlines() if not line.lstrip().startswith("#")]
+    return next((match[0] for line in lines if (match := _DOES.search(line))), "")
 
 
 def _grub(host: Host) -> Iterator[Row]:
@@ -70,7 +90,8 @@ def _grub(host: Host) -> Iterator[Row]:
         names = [name for name, _ in parse_cmdline(values.get(variable, ""))]
         by_hand = [name for name, _ in settings.KERNEL_PARAMETERS if name in names]
         if by_hand and host.exists(settings.GRUB_DROP_IN):
-            yield Row("grub by hand", "none", f"{path}: {', '.join(by_hand)} in {variable}", WARNING, f"edit {path}")
+            mend = f"{take_words_out(path, by_hand)}; update-grub"
+            yield Row("grub by hand", "none", f"{path}: {', '.join(by_hand)} in {variable}", WARNING, mend)
 
 
 def _limits(host: Host) -> Iterator[Row]:
@@ -78,13 +99,22 @@ def _limits(host: Host) -> Iterator[Row]:
     lines = [line.origin for line in parse_limits(host.read(_LIMITS) or "", _LIMITS) if line.item in items]
     if lines and host.exists(settings.LIMITS_FILE):
         numbers = ", ".join(origin.rpartition(":")[2] for origin in lines)
-        yield Row("limits by hand", "none", f"{_LIMITS}, lines {numbers}", WARNING, f"edit {_LIMITS}")
+        yield Row("limits by hand", "none", f"{_LIMITS}, lines {numbers}", WARNING, comment_out(lines))
 
 
 def _repeated(host: Host) -> Iterator[Row]:
     """What `>>` at every boot has piled up."""
     path = "/etc/environment"
-    lines = [line.strip() for line in (host.read(path) or "").splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    if repeated := len(lines) - len(set(lines)):
-        yield Row(path, "each line once", f"{repeated} lines stand there again", WARNING, f"edit {path}")
+    last: dict[str, int] = {}
+    repeated = []
+    lines = (line.strip() for line in (host.read(path) or "").split("\n"))
+    for number, line in enumerate(lines, 1):
+        if not line or line.startswith("#"):
+            continue
+        if line in last:
+            repeated.append(last[line])  # of two equal lines the last one counts for whoever reads them
+        last[line] = number
+    if repeated:
+        yield Row(
+            path, "each line once", f"{len(repeated)} lines stand there again", WARNING, delete_lines(path, repeated)
+        )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tpuagent.host import Host
 from tpuagent.image import dropins, pamlimits, settings
-from tpuagent.image.mending import restore, switched_off
+from tpuagent.image.mending import comment_out, restore, switched_off
 from tpuagent.image.rows import WARNING, WRONG, Row
 
 Ask = Callable[[str], str | None]
@@ -27,7 +27,7 @@ def check_sessions(host: Host) -> Iterator[Row]:
         for line in pamlimits.others(lines, item):
             if not pamlimits.Effective(line).reaches(least):
                 found = f"{_shown(line)} ({line.origin})"
-                yield Row(f"session {line.domain}: {item}", _text(least), found, WARNING, f"edit {line.origin}")
+                yield Row(f"session {line.domain}: {item}", _text(least), found, WARNING, comment_out([line.origin]))
     for service in _SESSIONS:
         if host.exists(f"{_PAM}/{service}") and not _applies_limits(host, service, _MOST_INCLUDES):
             mend = f"echo 'session required pam_limits.so' >>{_PAM}/{service}"
@@ -48,7 +48,10 @@ def _session_row(
         verdict = WARNING if switched_off(host, settings.LIMITS_FILE) else WRONG
         return Row(what, _text(least), "no line says anything", verdict, restore(host, settings.LIMITS_FILE))
     found = f"{_shown(line)} ({line.origin})"
-    return Row(what, _text(least), f"{found}; {line.fault}" if line.fault else found, WRONG, f"edit {line.origin}")
+    mend = comment_out(
+        one.origin for one in pamlimits.about(lines, user, item) if not pamlimits.Effective(one).reaches(least)
+    )
+    return Row(what, _text(least), f"{found}; {line.fault}" if line.fault else found, WRONG, mend)
 
 
 def _session_lines(host: Host) -> Iterator[pamlimits.Line]:
@@ -84,14 +87,13 @@ def check_services(host: Host, ask: Ask | None) -> Iterator[Row]:
             in_files = bool(typed.text) and _reaches(dropins.parse_rlimit(typed.text)[0], least)
         except ValueError:
             in_files = False
-        shown = f"{typed.text} ({typed.origin})"
-        if not in_files and not typed.text:
+        shown = f"{typed.text or 'taken back'} ({typed.origin})"
+        if not in_files and not typed.origin:
             verdict = WARNING if switched_off(host, settings.SYSTEMD_FILE) else WRONG
             yield Row(what, expected, "systemd's own", verdict, restore(host, settings.SYSTEMD_FILE))
             continue
         if not in_files:
-            path = typed.origin.rpartition(":")[0]
-            yield Row(what, expected, shown, WRONG, f"edit {path}; systemctl daemon-reload")
+            yield Row(what, expected, shown, WRONG, f"{comment_out([typed.origin])}; systemctl daemon-reload")
             continue
         answer = ask(f"{limit.setting}Soft") if ask else None
         if answer is None:

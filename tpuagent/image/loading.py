@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tpuagent.host import Host
 from tpuagent.image import dropins, settings
-from tpuagent.image.mending import restore
+from tpuagent.image.mending import add_to_list, comment_out, restore
 from tpuagent.image.rows import NOT_CHECKED, WARNING, WRONG, Row
 
 _FOLDERS = (*dropins.FOLDERS, "/lib")
@@ -19,7 +19,7 @@ def check_modules(host: Host, ids: Sequence[str], excluded: Sequence[str], *, ru
     for module in settings.MODULES:
         if refusing := dropins.refusal(directives, module):
             found = f"modprobe is told not to ({refusing.origin})"
-            yield Row(f"module {module}", "can be loaded", found, WRONG, f"take line {refusing.origin} away")
+            yield Row(f"module {module}", "can be loaded", found, WRONG, comment_out([refusing.origin]))
         elif running:
             yield _loaded_row(host, module)
         else:
@@ -84,7 +84,7 @@ def _ids_row(host: Host, directives: Sequence[dropins.Directive], ids: Sequence[
     missing = set(ids) - set(value.split(","))
     if missing:
         shown = f"{origin} lacks {', '.join(sorted(missing))}: the agent binds them, later"
-        return Row(what, expected, shown, WARNING, f"add them in {origin}")
+        return Row(what, expected, shown, WARNING, add_to_list(origin, "ids", sorted(missing)))
     return Row(what, expected, f"{len(ids)} generations ({origin})")
 
 

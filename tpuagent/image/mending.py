@@ -1,6 +1,12 @@
-"""How does a file of the package come back that somebody has switched off? Hands: looks, changes nothing."""
+"""Which command mends what? Hands: looks, changes nothing.
+
+Each is one line for root's shell, right as it stands: a person copies it, and the tests run it.
+"""
 
 from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
 
 from tpuagent.host import Host
 from tpuagent.image import settings
@@ -14,10 +20,55 @@ def restore(host: Host, path: str) -> str:
         copy = f"cp {settings.COPIED_FROM[path]} {path}"
         return f"{copy}; update-grub" if path == settings.GRUB_DROP_IN else copy
     mask = settings.SWITCHED_OFF_BY.get(path)
-    return f"rm {mask}" if mask and host.exists(mask) else _REINSTALL
+    if mask and host.exists(mask):
+        return f"rm {mask}"
+    return f"rm {path}; {_REINSTALL}" if host.exists(path) else _REINSTALL
 
 
 def switched_off(host: Host, path: str) -> bool:
-    """Whether the file is deleted, or another stands in its place."""
+    """Whether the file is deleted, another stands in its place, or nothing is in it."""
     mask = settings.SWITCHED_OFF_BY.get(path)
-    return not host.exists(path) or bool(mask and host.exists(mask))
+    return not (host.read(path) or "").strip() or bool(mask and host.exists(mask))
+
+
+def comment_out(origins: Iterable[str]) -> str:
+    """Make comments of lines, each named PATH:NUMBER, so that what they said can still be read."""
+    numbers: dict[str, list[int]] = {}
+    for origin in origins:
+        path, _, number = origin.rpartition(":")
+        numbers.setdefault(path, []).append(int(number))
+    return "; ".join(
+        f"sed -i '{';'.join(f'{number}s/^/#/' for number in sorted(set(inside)))}' {shlex.quote(path)}"
+        for path, inside in numbers.items()
+    )
+
+
+def delete_lines(path: str, numbers: Iterable[int]) -> str:
+    """Take lines out of a file."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    script = ";".join(f"{first}d" if first == last else f"{first},{last}d" for first, last in spans)
+    return f"sed -i '{script}' {shlex.quote(path)}"
+
+
+def add_to_list(origin: str, name: str, values: Iterable[str]) -> str:
+    """Put more in front of the list `name=...` on a line, named PATH:NUMBER."""
+    path, _, number = origin.rpartition(":")
+    return f"sed -i '{number}s/{name}=\\(\"\\?\\)/&{','.join(values)},/' {shlex.quote(path)}"
+
+
+def take_words_out(path: str, names: Iterable[str]) -> str:
+    """Take kernel parameters out of a file of GRUB's settings, whatever their values. Longer names stay."""
+    begin, value = "(^|[^[:alnum:]_.-])", "=[[:alnum:]_,.:-]*"
+    script = ";".join(rf"/^ *#/!s/{begin}{name.replace('_', '[-_]')}{value}/\1/g" for name in names)
+    return f"sed -i -E '{script}' {shlex.quote(path)}"
+
+
+def read_before_ours(path: str) -> str:
+    """Give a file of GRUB's settings a name that sorts just before the package's own."""
+    folder, _, name = path.rpartition("/")
+    return f"mv {shlex.quote(path)} {shlex.quote(f'{folder}/zy-{name}')}"

@@ -84,6 +84,11 @@ def _weight(domain: str, user: str, groups: Sequence[str]) -> int:
     return int(domain == "*")
 
 
+def about(lines: Iterable[Line], user: str, item: str) -> tuple[Line, ...]:
+    """The lines that have something to say about a user who is in no group."""
+    return tuple(line for line in lines if line.item == item and _weight(line.domain, user, ()))
+
+
 def others(lines: Iterable[Line], item: str) -> tuple[Line, ...]:
     """The lines about users or groups by their names, who then get something else than everybody."""
     return tuple(line for line in lines if line.domain not in ("*", _ROOT) and line.item == item)

@@ -9,6 +9,7 @@ from tpuagent.image.rows import NOT_CHECKED, WARNING, WRONG, Row
 
 _BINARIES = ("/usr/bin", "/usr/local/bin", "/bin", "/snap/bin", "/usr/sbin", "/opt/google-cloud-sdk/bin")
 _ENGINES = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}
+_LISTENS = 0x10000  # a flag in the kernel's table of sockets
 _UNITS = "/etc/systemd/system"
 UNIT = "tpu-agent.service"
 # How stock images run what the agent runs: as a unit, or as a snap.
@@ -20,7 +21,8 @@ def check_software(host: Host, *, engine_needed: bool, running: bool) -> Iterato
     if _is_enabled(host, UNIT):
         yield Row("tpu-agent.service", "enabled", "enabled")
     else:
-        yield Row("tpu-agent.service", "enabled", "not enabled", WRONG, f"systemctl enable {UNIT}")
+        found, before = ("masked", f"systemctl unmask {UNIT}; ") if _is_masked(host, UNIT) else ("not enabled", "")
+        yield Row("tpu-agent.service", "enabled", found, WRONG, f"{before}systemctl enable {UNIT}")
     yield _engine_row(host, needed=engine_needed, running=running)
     if _find(host, "python3"):
         yield Row("python3", "there", _find(host, "python3"))
@@ -36,15 +38,28 @@ def _engine_row(host: Host, *, needed: bool, running: bool) -> Row:
     if not needed:
         return Row(what, "none", "no container is configured", NOT_CHECKED)
     installed = [name for name in _ENGINES if _find(host, name)]
-    answering = [name for name, socket in _ENGINES.items() if running and host.exists(socket)]
+    masked = {name for name in installed if _is_masked(host, f"{name}.service") or _is_masked(host, f"{name}.socket")}
+    answering = [name for name in _answering(host) if name not in masked] if running else []
     if answering:
         return Row(what, expected, f"{answering[0]} ({_ENGINES[answering[0]]})")
     if not installed:
         return Row(what, expected, "neither", WRONG, "apt-get install docker.io")
+    usable = [name for name in installed if name not in masked]
+    if not usable:
+        units = f"{installed[0]}.service {installed[0]}.socket"
+        mend = f"systemctl unmask {units}; systemctl enable{' --now' if running else ''} {units}"
+        return Row(what, expected, f"{installed[0]} is masked", WRONG, mend)
     if running:
-        unit = f"{installed[0]}.socket"
-        return Row(what, expected, f"{installed[0]}, and no socket", WRONG, f"systemctl enable --now {unit}")
-    return Row(what, expected, installed[0])
+        found, unit = f"{usable[0]}, and nobody listens on its socket", f"{usable[0]}.socket"
+        return Row(what, expected, found, WRONG, f"systemctl enable --now {unit}")
+    return Row(what, expected, usable[0])
+
+
+def _answering(host: Host) -> list[str]:
+    """The engines whose socket somebody listens on. The file alone says nothing: it stays when systemd closes it."""
+    lines = [line.split() for line in (host.read("/proc/net/unix") or "").splitlines()[1:]]
+    open_paths = {words[7] for words in lines if len(words) > 7 and int(words[3], 16) & _LISTENS}  # noqa: PLR2004
+    return [name for name, socket in _ENGINES.items() if open_paths & {socket, f"/var{socket}"}]
 
 
 def check_stock(host: Host) -> Iterator[Row]:
@@ -62,8 +77,12 @@ def check_stock(host: Host) -> Iterator[Row]:
         yield Row("stock vBar", "none", "none")
 
 
+def _is_masked(host: Host, unit: str) -> bool:
+    return "/dev/null" in (host.link(f"{_UNITS}/{unit}"), host.link(f"/run/systemd/system/{unit}"))
+
+
 def _is_enabled(host: Host, unit: str) -> bool:
-    if host.link(f"{_UNITS}/{unit}") == "/dev/null":
+    if _is_masked(host, unit):
         return False
     return any(
         host.exists(f"{_UNITS}/{folder}/{unit}")
