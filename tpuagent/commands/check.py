@@ -62,9 +62,13 @@ def _image_rows(arguments: Arguments) -> tuple[Row, ...]:
     root = os.path.abspath(arguments.image)
     if not arguments.image:
         raise UsageError("check an image", "ROOT is empty; give the folder that the image is mounted at")
-    if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK, effective_ids=True):
-        raise UsageError(f"check {arguments.image}", "it may not be read; try it with sudo")
-    if not all(os.path.isdir(f"{root}/{folder}") for folder in ("etc", "usr")):
+    try:
+        names = os.listdir(root)
+    except PermissionError:
+        raise UsageError(f"check {arguments.image}", "it may not be read; try it with sudo") from None
+    except OSError:
+        names = []
+    if not {"etc", "usr"} <= set(names):
         raise UsageError(f"check {arguments.image}", "it is no root of an image: there is no etc or no usr in it")
     host = Tree(root)
     settings, faults = _settings(arguments, host)
