@@ -76,6 +76,7 @@ vm-shell: venv deb
 
 bench: venv deb
 	$(bin)/python -m bench.fetch
+	$(bin)/python -m bench.check
 	$(bin)/python -m bench.restarts
 	$(bin)/python -m bench.boot
 	$(bin)/python -m bench

@@ -5,7 +5,6 @@ Each thing is spoiled as people and packages spoil it, and mended by exactly wha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from tpuagent.image.rows import OK, WARNING, WRONG
 
 from . import image
 from .agent import PCI, UNIT, await_ready, give_to, group_node
+from .checking import Row, faults, look
 from .guest import Guest
 from .machine import Machine
 from .metadata import PATH
@@ -28,17 +28,6 @@ TRUE_HERE = {("kernel: idle", WRONG), ("gcloud", WARNING)}
 UNBOUND, FOREIGN, CLOSED = 0, 0, 1  # functions of the machine
 LIMITS, SERVICES = "/etc/security/limits.d/99-site.conf", "/etc/systemd/system.conf.d/99-site.conf"
 STOCK = "vbarcontrolagent.service"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row as `--json` prints it."""
-
-    what: str
-    expected: str
-    found: str
-    verdict: str
-    mend: str
 
 
 @dataclass(frozen=True)
@@ -106,16 +95,6 @@ def host(distribution: Distribution, docker_image: image.BootImage, say: Say) ->
         follow.kill()
         follow.wait()
         yield booted
-
-
-def look(guest: Guest) -> tuple[int, list[Row]]:
-    """The exit code, and the rows."""
-    result = guest.run(["tpuagent", "check", "--json"])
-    return result.code, [Row(**row) for row in json.loads(result.stdout)]
-
-
-def faults(rows: list[Row]) -> set[tuple[str, str]]:
-    return {(row.what, row.verdict) for row in rows if row.verdict in (WRONG, WARNING)}
 
 
 def test_a_good_host_has_only_the_faults_that_it_has(host: Guest) -> None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tpuagent.image import settings
+from tpuagent.image.rows import OK, WARNING, WRONG
 
 from .agent import UNIT, await_ready, devices, driver, show
+from .checking import faults, look
 from .disk import disk_image
 from .guest import Guest
 from .machine import EIGHT_CHIPS, Machine
 from .progress import Say
-from .recipe import BOOKWORM, USER, Distribution
+from .recipe import BOOKWORM, NO_CONTAINERS_FILE, USER, Distribution
 
 # With idle=poll a processor that waits costs the machine below as much as one that works, so there is one.
 MACHINE = Machine((*EIGHT_CHIPS, "network"), google=False, processors=1)
 ALL_READY = "4 of 4 v5p, 2 of 2 v6e, 2 of 2 tpu7x (1 chip) functions ready"
 SHOW_LIMITS = "ulimit -S -l; ulimit -H -l; ulimit -S -n; ulimit -H -n"
 BOOT_LIMIT_S = 580
+LATE = "/etc/default/grub.d/zzz-site.cfg"
+TRUE_HERE = {("gcloud", WARNING)}
+# Where apt finds the package in a guest that reaches nobody.
+REPOSITORY, SOURCE = "/srv/repository", "/etc/apt/sources.list.d/test.list"
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +120,32 @@ def test_limits_of_services_are_switched_off_as_documented_and_a_reload_applies_
     assert host.check(shown) == "infinity\n"
 
 
+def test_the_check_finds_nothing_wrong(host: Guest) -> None:
+    """Without containers, which this disk has no engine for."""
+    host.write(NO_CONTAINERS_FILE, "containers: {vbar: {enabled: false}}\n")
+    host.check(["systemctl", "restart", UNIT], timeout_s=120)
+    code, rows = look(host)
+    assert (code, faults(rows)) == (0, TRUE_HERE)
+
+
+def test_who_overrides_our_parameters_in_grub_is_named_and_the_mend_lets_ours_win(host: Guest) -> None:
+    host.write(LATE, 'GRUB_CMDLINE_LINUX_DEFAULT="quiet transparent_hugepage=never"\n')
+    host.check(["update-grub"], timeout_s=240)
+    code, rows = look(host)
+    named = {row.what: row for row in rows}
+    for name, _ in settings.KERNEL_PARAMETERS:
+        row = named[f"grub.cfg: {name}"]
+        assert (row.verdict, named[f"kernel: {name}"].verdict) == (WRONG, OK), (
+            "the kernel that runs knows nothing of it"
+        )
+        assert row.found.endswith(f"overridden by {LATE}")
+    assert code == 1
+    host.check(row.mend, timeout_s=240)
+    code, rows = look(host)
+    assert (code, faults(rows)) == (0, TRUE_HERE)
+    assert "quiet transparent_hugepage=never idle=poll" in host.read(settings.GRUB_CONFIGURATION)
+
+
 def test_settings_that_are_switched_off_are_off_after_the_next_boot_and_the_agent_binds_by_itself(
     host: Guest,
 ) -> None:
@@ -125,3 +159,42 @@ def test_settings_that_are_switched_off_are_off_after_the_next_boot_and_the_agen
     assert not ours & set(host.read("/proc/cmdline").split())
     log = host.check(["journalctl", "--boot", "--unit", UNIT, "--output=cat", "--quiet"])
     assert re.findall(r"function_ready .*steps=(\d+)", log) == ["4"] * 8
+
+
+def offer(guest: Guest, package: Path) -> None:
+    """Let apt know where the package is, as on a machine that has it from a repository."""
+    control = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
+    data = package.read_bytes()
+    where = f"Filename: ./{package.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+    guest.put(package, f"{REPOSITORY}/{package.name}")
+    guest.write(f"{REPOSITORY}/Packages", control + where)
+    guest.write(SOURCE, f"deb [trusted=yes] file:{REPOSITORY} ./\n")
+    only = ["-o", f"Dir::Etc::SourceList={SOURCE}", "-o", "Dir::Etc::SourceParts=-"]
+    guest.check(["apt-get", "update", *only], timeout_s=240)
+
+
+def test_what_is_switched_off_is_told_and_its_mends_bring_it_back_with_the_next_boot(
+    host: Guest, package: Path
+) -> None:
+    code, rows = look(host)
+    kernel = {f"{where}: {name}" for name, _ in settings.KERNEL_PARAMETERS for where in ("kernel", "grub.cfg")}
+    modules = {"vfio-pci ids=", *(f"module {module}" for module in settings.MODULES)}
+    # The image says `never`, and nobody contradicts any more.
+    never = {"kernel: transparent_hugepage", "grub.cfg: transparent_hugepage", "huge pages"}
+    warned = (kernel | modules) - never
+    assert (code, faults(rows)) == (
+        1,
+        {(what, WRONG) for what in never} | {(what, WARNING) for what in warned} | TRUE_HERE,
+    )
+    offer(host, package)
+    for mend in dict.fromkeys(row.mend for row in rows if row.what in modules or row.what.startswith("grub.cfg: ")):
+        if mend:
+            host.check(mend, timeout_s=400)
+    code, rows = look(host)
+    waiting = {f"kernel: {name}" for name, _ in settings.KERNEL_PARAMETERS}
+    assert (code, faults(rows)) == (1, {(what, WRONG) for what in {*waiting, "huge pages"}} | TRUE_HERE)
+    assert {row.mend for row in rows if row.what in waiting} == {"reboot"}
+    host.reboot()
+    await_ready(host)
+    code, rows = look(host)
+    assert (code, faults(rows)) == (0, TRUE_HERE)
