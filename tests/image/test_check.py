@@ -144,9 +144,10 @@ GRUB_OFF = LINE.replace("intel_iommu=on,sm_on", "intel_iommu=off")
          "/etc/default/grub; update-grub"),
         (write("/etc/security/limits.conf", "* - memlock unlimited"), "limits by hand", WARNING, "lines 1",
          "sed -i '1s/^/#/' /etc/security/limits.conf"),
-        (write("/etc/environment", "A=1\nA=1\nB=2\n"), "/etc/environment", WARNING, "1 lines",
+        (write("/etc/environment", "A=1\nA=1\nB=2\n"), "/etc/environment", WARNING, "lines: 1",
          "sed -i '1d' /etc/environment"),
-        (write("/etc/environment", "A=1\nB=2\n#\n\nA=3\nA=1\nB=2\n#\n\n B=2\n"), "/etc/environment", WARNING, "3 lines",
+        (write("/etc/environment", "A=1\nB=2\n#\n\nA=3\nA=1\nB=2\n#\n\n B=2\n"), "/etc/environment", WARNING,
+         "lines: 3",
          "sed -i '1,2d;7d' /etc/environment"),
     ],
 )  # fmt: skip
@@ -264,6 +265,17 @@ def test_the_running_systemd_has_the_last_word(good: Machine, answers: tuple[str
     found = tuple(limiting.check_services(good.host, asked.__getitem__))
     assert {row.verdict for row in found} == {verdict}
     assert {row.mend for row in found} == {"systemctl daemon-reload" if verdict == WRONG else ""}
+
+
+@pytest.mark.parametrize("listening", ["/run/podman/podman.sock", ""])
+def test_podman_is_enough_where_docker_is_masked_and_docker_is_named_where_neither_answers(
+    good: Machine, listening: str
+) -> None:
+    put(good.root, "/usr/bin/podman", "", 0o755)
+    put(good.root, "/proc/net/unix", SOCKETS.replace("/run/docker.sock", listening))
+    mask("/etc/systemd/system/docker.service")(good.root)
+    found = [row.found for row in rows(good) if row.what == "container engine"]
+    assert found == [f"podman ({listening})" if listening else "docker is masked"]
 
 
 def test_no_container_needs_no_engine(good: Machine) -> None:

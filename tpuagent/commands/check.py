@@ -21,7 +21,7 @@ from tpuagent.image.tree import Tree
 from tpuagent.metadata import environment_file, refresh
 from tpuagent.values import asdict
 
-_WIDTH = 80
+_WIDTH = 80  # where nobody's terminal says more
 _INDENT = "  "
 # What the state of tpu-env, as the agent tells it, is for a check. Others are wrong.
 _TPU_ENV = {
@@ -43,7 +43,7 @@ def check(arguments: Arguments, host: Host) -> int:
     if arguments.json:
         print_json([asdict(row) for row in rows])
     else:
-        print(render(rows))
+        print(render(rows, _terminal_width()))
     return exit_code(rows)
 
 
@@ -180,19 +180,26 @@ def _environment(host: Host, settings: Config, *, running: bool) -> Iterator[Row
 # Showing ----------------------------------------------------------------------------------------------------------
 
 
-def render(rows: Sequence[Row]) -> str:
+def _terminal_width() -> int:
+    try:
+        return max(_WIDTH, os.get_terminal_size().columns)
+    except OSError:  # into a file or a pipe
+        return _WIDTH
+
+
+def render(rows: Sequence[Row], width: int = _WIDTH) -> str:
     """The table; below a row what does not fit into it, and the command that mends it, unbroken, to be copied."""
     heading = ("VERDICT", "WHAT", "EXPECTED", "FOUND")
     cells = [(row.verdict, row.what, row.expected or "-", row.found) for row in rows]
     widths = [max(len(line[column]) for line in [heading, *cells]) for column in range(3)]
-    room = _WIDTH - sum(widths) - 2 * len(widths)
+    room = width - sum(widths) - 2 * len(widths)
     lines = [_line(heading, widths)]
     for row, cell in zip(rows, cells, strict=True):
         if len(row.found) <= room:
             lines.append(_line(cell, widths))
         else:
             lines.append(_line((*cell[:3], ""), widths))
-            lines += textwrap.wrap(row.found, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+            lines += textwrap.wrap(row.found, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
         if row.mend:
             lines.append(f"{_INDENT}mend: {row.mend}")
     counted = [

@@ -115,6 +115,4 @@ def _repeated(host: Host) -> Iterator[Row]:
             repeated.append(last[line])  # of two equal lines the last one counts for whoever reads them
         last[line] = number
     if repeated:
-        yield Row(
-            path, "each line once", f"{len(repeated)} lines stand there again", WARNING, delete_lines(path, repeated)
-        )
+        yield Row(path, "each line once", f"repeated lines: {len(repeated)}", WARNING, delete_lines(path, repeated))

@@ -44,15 +44,15 @@ def _engine_row(host: Host, *, needed: bool, running: bool) -> Row:
         return Row(what, expected, f"{answering[0]} ({_ENGINES[answering[0]]})")
     if not installed:
         return Row(what, expected, "neither", WRONG, "apt-get install docker.io")
-    usable = [name for name in installed if name not in masked]
-    if not usable:
-        units = f"{installed[0]}.service {installed[0]}.socket"
+    if not running and (usable := [name for name in installed if name not in masked]):
+        return Row(what, expected, usable[0])
+    engine = installed[0]  # Docker, where both are: the documented set-up uses it
+    if engine in masked:
+        units = f"{engine}.service {engine}.socket"
         mend = f"systemctl unmask {units}; systemctl enable{' --now' if running else ''} {units}"
-        return Row(what, expected, f"{installed[0]} is masked", WRONG, mend)
-    if running:
-        found, unit = f"{usable[0]}, and nobody listens on its socket", f"{usable[0]}.socket"
-        return Row(what, expected, found, WRONG, f"systemctl enable --now {unit}")
-    return Row(what, expected, usable[0])
+        return Row(what, expected, f"{engine} is masked", WRONG, mend)
+    found = f"{engine}, and nobody listens on its socket"
+    return Row(what, expected, found, WRONG, f"systemctl enable --now {engine}.socket")
 
 
 def _answering(host: Host) -> list[str]:
