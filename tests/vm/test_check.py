@@ -21,7 +21,7 @@ from .machine import Machine
 from .metadata import PATH
 from .progress import Say
 from .recipe import USER, Distribution
-from .stage import VBAR
+from .stage import VBAR, Stage
 
 SLOW_S = 180
 # QEMU starts the kernel, so nothing of GRUB is in force; `idle=poll` would cost the machine below a whole processor.
@@ -237,10 +237,10 @@ def story(host: Guest) -> Story:
     ended = {}
     mends = [row.mend for row in rows if (row.what, row.verdict) not in TRUE_HERE and not row.mend.startswith("edit ")]
     # The agent last: whoever follows the table from above comes to it last, too.
-    for mend in sorted(filter(None, mends), key=lambda mend: "systemctl start tpu-agent" in mend):
+    for mend in sorted(dict.fromkeys(filter(None, mends)), key=lambda mend: "systemctl start tpu-agent" in mend):
         done = host.run(mend, timeout_s=SLOW_S)
         ended[mend] = f"{done.stdout}{done.stderr}" if done.code else ""
-    await_ready(host)
+    Stage(host).await_status("vbar running", SLOW_S)
     return Story(code, rows, ended, look(host)[1])
 
 
