@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import struct
+import subprocess
+import sys
 import tempfile
+import termios
 from pathlib import Path
 
 import pytest
@@ -152,6 +158,24 @@ def test_the_table_fits_80_columns_but_for_commands(good: Machine, capsys: pytes
     assert lines[0].split() == ["VERDICT", "WHAT", "EXPECTED", "FOUND"]
     assert [line for line in lines if len(line) > 80 and not line.startswith("  mend: ")] == []
     assert lines[-1].startswith(f"{sum(line.startswith('wrong') for line in lines)} wrong, ")
+
+
+@pytest.mark.parametrize(("columns", "one_line"), [(60, False), (80, False), (120, True)])
+def test_the_table_is_as_wide_as_the_terminal(image: str, columns: int, one_line: bool) -> None:
+    put(image, "/etc/security/limits.d/99-site.conf", "* - memlock 64\n")
+    outer, inner = os.openpty()
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    argv = [sys.executable, "-m", "tpuagent", "check", "--image", image]
+    with os.fdopen(outer, "rb", buffering=0) as terminal:
+        running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=inner)
+        os.close(inner)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
+            while part := terminal.read(4096):
+                shown += part
+        assert running.wait() == 1
+    (line,) = [line for line in shown.decode().splitlines() if "session users: memlock" in line]
+    assert line.endswith("64 (/etc/security/limits.d/99-site.conf:1)") == one_line
 
 
 def test_nothing_is_written(good: Machine, capsys: pytest.CaptureFixture[str]) -> None:

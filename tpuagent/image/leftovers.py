@@ -28,7 +28,6 @@ _LIMITS = "/etc/security/limits.conf"
 _CLOUD = "/etc/cloud/cloud.cfg.d"
 _BROUGHT = re.compile(r"/(?:usr/)?s?bin/|/(?:usr/)?lib/")
 _EXECUTABLE = 0o111  # cloud-init and systemd leave other scripts alone
-_OR = "  # or take that out of it; the agent does it"
 
 
 def check_leftovers(host: Host) -> Iterator[Row]:
@@ -60,7 +59,7 @@ def _rules(host: Host) -> Iterator[Row]:
 def _away(path: str, programs: list[str]) -> str:
     """The rule, and those of its programs that no package has brought: /bin/sh is to stay."""
     if not path.startswith("/etc/"):
-        return f"ln -s /dev/null /etc/udev/rules.d/{path.rpartition('/')[2]}"
+        return f"ln -s /dev/null {shlex.quote('/etc/udev/rules.d/' + path.rpartition('/')[2])}"
     own = [program for program in dict.fromkeys(programs) if program.startswith("/") and not _BROUGHT.match(program)]
     return f"rm -f {shlex.join([path, *own])}"
 
@@ -69,12 +68,18 @@ def _scripts(host: Host) -> Iterator[Row]:
     for path in [*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"]:
         seen = host.stat(path, follow=True)
         if seen and seen.st_mode & _EXECUTABLE and (done := _does(host, path)):
-            yield Row("script by hand", "none", f"{path} is about {done}", WARNING, f"chmod -x {path}{_OR}")
+            yield Row(
+                "script by hand",
+                "none",
+                f"{path} is about {done}, which the agent does",
+                WARNING,
+                f"chmod -x {shlex.quote(path)}",
+            )
     for name in host.names(_CLOUD):
         path = f"{_CLOUD}/{name}"
         if name.endswith(".cfg") and (done := _does(host, path)):
-            mend = f"mv {path} {path}.off{_OR}"
-            yield Row("script by hand", "none", f"{path} is about {done}", WARNING, mend)
+            mend = f"mv {shlex.quote(path)} {shlex.quote(f'{path}.off')}"
+            yield Row("script by hand", "none", f"{path} is about {done}, which the agent does", WARNING, mend)
 
 
 def _does(host: Host, path: str) -> str:
