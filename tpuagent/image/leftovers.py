@@ -65,21 +65,19 @@ def _away(path: str, programs: list[str]) -> str:
 
 
 def _scripts(host: Host) -> Iterator[Row]:
-    for path in [*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"]:
-        seen = host.stat(path, follow=True)
-        if seen and seen.st_mode & _EXECUTABLE and (done := _does(host, path)):
-            yield Row(
-                "script by hand",
-                "none",
-                f"{path} is about {done}, which the agent does",
-                WARNING,
-                f"chmod -x {shlex.quote(path)}",
-            )
-    for name in host.names(_CLOUD):
-        path = f"{_CLOUD}/{name}"
-        if name.endswith(".cfg") and (done := _does(host, path)):
-            mend = f"mv {shlex.quote(path)} {shlex.quote(f'{path}.off')}"
+    """What is switched off, as the mends do it, is no longer run and no longer told."""
+    scripts = [*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"]
+    mends = {path: f"chmod -x {shlex.quote(path)}" for path in scripts if _is_executable(host, path)}
+    parts = [f"{_CLOUD}/{name}" for name in host.names(_CLOUD) if name.endswith(".cfg")]
+    mends |= {path: f"mv {shlex.quote(path)} {shlex.quote(path + '.off')}" for path in parts}
+    for path, mend in mends.items():
+        if done := _does(host, path):
             yield Row("script by hand", "none", f"{path} is about {done}, which the agent does", WARNING, mend)
+
+
+def _is_executable(host: Host, path: str) -> bool:
+    seen = host.stat(path, follow=True)
+    return seen is not None and bool(seen.st_mode & _EXECUTABLE)
 
 
 def _does(host: Host, path: str) -> str:
