@@ -168,6 +168,10 @@ def limit(text: str, user: str = "any user", groups: tuple[str, ...] = (), kind:
         ("* soft nofiles 5", "any user", "none said"),
         ("* SOFT NoFile 5", "any user", "5"),
         ("* soft nofile", "any user", "none said"),
+        ("* soft nofile 5\n* soft nofile many", "any user", "5"),
+        ("* soft nofile 12abc", "any user", "12"),
+        ("* soft nofile +7", "any user", "7"),
+        ("* soft nofile 1.5", "any user", "1"),
     ],
 )
 def test_a_name_counts_more_than_a_group_and_that_more_than_everybody(text: str, user: str, value: str) -> None:

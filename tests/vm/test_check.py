@@ -136,7 +136,7 @@ def worst(shown: str) -> dict[str, str]:
     "lines",
     ["", "* - memlock 64", "* hard memlock 4096", "* soft memlock 100", "* - nofile 1024", "* soft nofile 99999",
      "* - nofile 200000", "root hard nofile 4096", "root soft memlock 64", f"{USER} - memlock 64\\n* - memlock 96",
-     "# * - memlock 64", "* - memlock"],
+     "# * - memlock 64", "* - memlock", "* - memlock 12abc", "* - memlock abc"],
 )  # fmt: skip
 def test_what_it_says_of_sessions_is_what_a_login_gets(host: Guest, lines: str) -> None:
     host.check(f"printf '{lines}\\n' >{LIMITS}")

@@ -6,12 +6,14 @@ of equals the last one counts. Only lines with its own name are for root. memloc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tpuagent.values import dataclass
 
 UNLIMITED = ("unlimited", "infinity", "-1")
 _ROOT = "root"
+_NUMBER = re.compile(r"\+?[0-9]+")
 _NAMES = 4
 
 
@@ -49,18 +51,19 @@ def parse_limits(text: str, path: str) -> tuple[Line, ...]:
             continue
         domain, kind, item, value = words[0], *(word.lower() for word in words[1:_NAMES])
         kinds = {"-": ("soft", "hard"), "soft": ("soft",), "hard": ("hard",)}.get(kind, ())
-        if kinds:
-            found.append(_line(f"{path}:{number}", domain, kinds, item, value))
+        line = _line(f"{path}:{number}", domain, kinds, item, value)
+        if kinds and line:
+            found.append(line)
     return tuple(found)
 
 
-def _line(origin: str, domain: str, kinds: tuple[str, ...], item: str, value: str) -> Line:
+def _line(origin: str, domain: str, kinds: tuple[str, ...], item: str, value: str) -> Line | None:
+    """None for a value that begins with no number: PAM leaves the line alone. What follows a number it does not read."""
     if value in UNLIMITED:
         fault = "nofile cannot be unlimited: the kernel refuses it, and PAM the login" if item == "nofile" else ""
         return Line(origin, domain, kinds, item, None, fault)
-    if value.isascii() and value.isdecimal():
-        return Line(origin, domain, kinds, item, int(value))
-    return Line(origin, domain, kinds, item, 0, f"{value!r} is no limit")
+    number = _NUMBER.match(value)
+    return Line(origin, domain, kinds, item, int(number[0])) if number else None
 
 
 def effective(lines: Iterable[Line], user: str, groups: Sequence[str], item: str, kind: str) -> Effective:
