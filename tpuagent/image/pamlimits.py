@@ -58,7 +58,7 @@ def parse_limits(text: str, path: str) -> tuple[Line, ...]:
 
 
 def _line(origin: str, domain: str, kinds: tuple[str, ...], item: str, value: str) -> Line | None:
-    """None for a value that begins with no number: PAM leaves the line alone. What follows a number it does not read."""
+    """None for a value that begins with no number: PAM leaves that line alone. It reads no further than the number."""
     if value in UNLIMITED:
         fault = "nofile cannot be unlimited: the kernel refuses it, and PAM the login" if item == "nofile" else ""
         return Line(origin, domain, kinds, item, None, fault)
