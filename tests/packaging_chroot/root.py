@@ -6,6 +6,7 @@ what it wrote stays in the layer for the next command.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -116,3 +117,19 @@ def build_base(suite: str, package: Path) -> Path:
 def dependencies(package: Path) -> list[str]:
     field = subprocess.run(["dpkg-deb", "-f", package, "Depends"], capture_output=True, text=True, check=True).stdout
     return sorted({re.split(r"[ :|(]", one.strip())[0] for one in field.split(",")})
+
+
+REPOSITORY, SOURCE = "/srv/repository", "/etc/apt/sources.list.d/test.list"
+APT_UPDATE = ("apt-get", "update", "-o", f"Dir::Etc::SourceList={SOURCE}", "-o", "Dir::Etc::SourceParts=-")
+
+
+def as_repository(package: Path) -> dict[str, bytes]:
+    """The files, by path, that let apt find the package where nobody can be reached, once APT_UPDATE has read them."""
+    control = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
+    data = package.read_bytes()
+    where = f"Filename: ./{package.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+    return {
+        f"{REPOSITORY}/{package.name}": data,
+        f"{REPOSITORY}/Packages": f"{control}{where}".encode(),
+        SOURCE: f"deb [trusted=yes] file:{REPOSITORY} ./\n".encode(),
+    }

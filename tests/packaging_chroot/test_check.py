@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tpuagent.image import settings
 from tpuagent.image.rows import NOT_CHECKED, OK, UNKNOWN, WARNING, WRONG
 
-from .root import Root
+from .root import APT_UPDATE, Root, as_repository
+from .test_settings import with_grub
 
 pytestmark = pytest.mark.chroot
 
@@ -68,6 +70,53 @@ def test_what_an_image_build_did_wrong_is_named(installed: Root) -> None:
     installed.shell(mend)  # in the image, as whoever builds it would
     code, rows = check(installed)
     assert (code, faults(rows)) == (0, {("gcloud", WARNING)})
+
+
+def mend(root: Root, rows: list[dict[str, str]], *begin: str) -> None:
+    """Carry out, in the image, what the rows say whose names begin so."""
+    for command in dict.fromkeys(row["mend"] for row in rows if row["mend"] and row["what"].startswith(begin)):
+        root.shell(command)
+
+
+@pytest.mark.parametrize("how", ["rm {}", "echo >{}"])
+def test_what_is_switched_off_comes_back_by_the_mends(root: Root, package: Path, how: str) -> None:
+    with_grub(root)
+    root.install(package)
+    for path, data in as_repository(package).items():
+        root.write(path, data)
+    root.run(*APT_UPDATE)
+    before = faults(check(root)[1])
+    for path in (settings.GRUB_DROP_IN, settings.LIMITS_FILE):
+        root.shell(how.format(path))
+    for path in (settings.MODPROBE_FILE, settings.MODULES_FILE, settings.SYSTEMD_FILE):
+        mask = settings.SWITCHED_OFF_BY[path]
+        root.shell(f"mkdir -p $(dirname {mask}); ln -s /dev/null {mask}")
+    root.run("update-grub")
+    rows = check(root)[1]
+    off = faults(rows) - before
+    assert {verdict for _, verdict in off} == {WARNING}
+    kinds = {what.split(":")[0].split(" ")[0] for what, _ in off}
+    assert kinds == {"grub.cfg", "session", "services", "module", "vfio-pci"}
+    mend(root, rows, "grub.cfg", "session", "services", "module", "vfio-pci")
+    assert faults(check(root)[1]) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["GRUB_CMDLINE_LINUX_DEFAULT=quiet", 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT idle=halt"'],
+)
+def test_who_overrides_our_parameters_is_read_before_ours_after_the_mend(root: Root, package: Path, line: str) -> None:
+    with_grub(root)
+    root.install(package)
+    before = faults(check(root)[1])
+    root.write("/etc/default/grub.d/zzz-site.cfg", f"{line}\n")
+    root.run("update-grub")
+    rows = check(root)[1]
+    wrong = [row for row in rows if row["what"].startswith("grub.cfg") and row["verdict"] == WRONG]
+    assert wrong
+    assert all(row["found"].endswith("overridden by /etc/default/grub.d/zzz-site.cfg") for row in wrong)
+    mend(root, rows, "grub.cfg")
+    assert faults(check(root)[1]) == before
 
 
 def test_what_may_not_be_read_is_unknown_and_ends_with_2(installed: Root) -> None:

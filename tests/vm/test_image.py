@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.packaging_chroot.root import APT_UPDATE, as_repository
 from tpuagent.image import settings
 from tpuagent.image.rows import OK, WARNING, WRONG
 
@@ -28,8 +27,6 @@ SHOW_LIMITS = "ulimit -S -l; ulimit -H -l; ulimit -S -n; ulimit -H -n"
 BOOT_LIMIT_S = 580
 LATE = "/etc/default/grub.d/zzz-site.cfg"
 TRUE_HERE = {("gcloud", WARNING)}
-# Where apt finds the package in a guest that reaches nobody.
-REPOSITORY, SOURCE = "/srv/repository", "/etc/apt/sources.list.d/test.list"
 
 
 @pytest.fixture(scope="module")
@@ -161,18 +158,6 @@ def test_settings_that_are_switched_off_are_off_after_the_next_boot_and_the_agen
     assert re.findall(r"function_ready .*steps=(\d+)", log) == ["4"] * 8
 
 
-def offer(guest: Guest, package: Path) -> None:
-    """Let apt know where the package is, as on a machine that has it from a repository."""
-    control = subprocess.run(["dpkg-deb", "-f", package], capture_output=True, text=True, check=True).stdout
-    data = package.read_bytes()
-    where = f"Filename: ./{package.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
-    guest.put(package, f"{REPOSITORY}/{package.name}")
-    guest.write(f"{REPOSITORY}/Packages", control + where)
-    guest.write(SOURCE, f"deb [trusted=yes] file:{REPOSITORY} ./\n")
-    only = ["-o", f"Dir::Etc::SourceList={SOURCE}", "-o", "Dir::Etc::SourceParts=-"]
-    guest.check(["apt-get", "update", *only], timeout_s=240)
-
-
 def test_what_is_switched_off_is_told_and_its_mends_bring_it_back_with_the_next_boot(
     host: Guest, package: Path
 ) -> None:
@@ -186,7 +171,9 @@ def test_what_is_switched_off_is_told_and_its_mends_bring_it_back_with_the_next_
         1,
         {(what, WRONG) for what in never} | {(what, WARNING) for what in warned} | TRUE_HERE,
     )
-    offer(host, package)
+    for path, data in as_repository(package).items():
+        host.write(path, data)
+    host.check(APT_UPDATE, timeout_s=240)
     for mend in dict.fromkeys(row.mend for row in rows if row.what in modules or row.what.startswith("grub.cfg: ")):
         if mend:
             host.check(mend, timeout_s=400)
