@@ -73,8 +73,8 @@ def new_run() -> Entry:
 
 
 def discard(run: Entry) -> None:
+    _remove(run.path)  # held until it has gone: another process would remove it, too
     os.close(run.lock)
-    _remove(run.path)
 
 
 @contextmanager
