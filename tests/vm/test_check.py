@@ -93,10 +93,7 @@ SPOILED = {
 def host(distribution: Distribution, docker_image: image.BootImage, say: Say) -> Iterator[Guest]:
     with Guest(docker_image, MACHINE, name=f"{distribution.name}-check", say=say) as booted:
         await_ready(booted)
-        follow = booted.start(["journalctl", "--boot", "--unit", UNIT, "--follow", "--output=cat", "--lines=all"])
-        follow.wait_for("container_running container=vbar", SLOW_S)
-        follow.kill()
-        follow.wait()
+        Stage(booted).await_status("vbar running", SLOW_S)
         yield booted
 
 
@@ -108,7 +105,8 @@ def test_a_good_host_has_only_the_faults_that_it_has(host: Guest) -> None:
     assert found["kernel: idle"].mend == "add idle=poll to the kernel command line of what boots this machine; reboot"
     assert found["container engine"].found == "docker (/run/docker.sock)"
     assert found["v6e: functions"].found == "2 ready, nodes 0666"
-    assert (found["tpu-env"].found, found["services: memlock"].found) == ("current", "infinity")
+    assert found["tpu-env"].found in ("written", "current")
+    assert found["services: memlock"].found == "infinity"
 
 
 def test_the_table_says_the_same_to_everybody_but_what_only_root_may_read(host: Guest) -> None:
