@@ -131,6 +131,12 @@ GRUB_OFF = LINE.replace("intel_iommu=on,sm_on", "intel_iommu=off")
         (write("/etc/environment", "A=1\nB=2\n#\n\nA=3\nA=1\nB=2\n#\n\n B=2\n"), "/etc/environment", WARNING,
          "lines: 3",
          "sed -i '1,2d;7d' /etc/environment"),
+        (write("/etc/udev/rules.d/99-tpu.rules", 'ATTR{vendor}=="0x1ae0", RUN+="/bin/bash /opt/bind.sh %k"'),
+         "udev rule by hand", WARNING, "runs /opt/bind.sh", "rm -f /etc/udev/rules.d/99-tpu.rules /opt/bind.sh"),
+        (write("/etc/systemd/system/tpu.service", "ExecStart=docker run gcr.io/p/vbar_control_agent:1"),
+         "script by hand", WARNING, "vbar_control_agent", "systemctl disable --now tpu.service; mv "),
+        (write("/etc/cron.d/tpu", "@reboot root curl http://metadata/attributes/tpu-env"), "script by hand", WARNING,
+         "/etc/cron.d/tpu is about attributes/tpu-env", "mv /etc/cron.d/tpu /etc/cron.d/tpu.off"),
     ],
 )  # fmt: skip
 def test_each_spoiled_setting_is_a_row_of_its_own(
@@ -157,10 +163,28 @@ def carry_out(mend: str, root: str) -> bool:
 
 def test_comments_and_other_rules_of_the_vendor_are_no_leftovers(good: Machine) -> None:
     put(good.root, "/etc/udev/rules.d/70-net.rules", 'ATTR{vendor}=="0x1ae0", NAME="ens4"\n#1ae0 RUN+="/x"\n')
-    put(good.root, "/var/lib/cloud/scripts/per-boot/a.sh", "# was: >>/etc/environment\ntrue\n", 0o755)
+    put(good.root, "/var/lib/cloud/scripts/per-boot/a.sh", "# >>/etc/environment\n. /etc/environment\ntrue\n", 0o755)
     put(good.root, "/var/lib/cloud/scripts/per-boot/off.sh", "echo A=b >>/etc/environment\n", 0o644)
     put(good.root, "/etc/cloud/cloud.cfg.d/99.cfg.off", "echo A=b >>/etc/environment\n")
+    put(good.root, "/etc/systemd/system/job.service", "EnvironmentFile=-/etc/environment\nExecStart=/opt/job.sh\n")
+    put(good.root, "/etc/systemd/system/job.service.d/more.conf", "[Service]\n")
+    put(good.root, "/opt/job.sh", "true\n")
     assert faults(rows(good)) == []
+
+
+def test_a_script_that_a_unit_runs_is_looked_into(good: Machine) -> None:
+    put(good.root, "/etc/systemd/system/tpu.service", "ExecStart=/bin/sh '/opt/tpu/boot.sh' now\n")
+    put(good.root, "/opt/tpu/boot.sh", "curl http://metadata/attributes/tpu-env\n")
+    (row,) = faults(rows(good))
+    assert (
+        row.found == "/etc/systemd/system/tpu.service runs /opt/tpu/boot.sh: attributes/tpu-env, which the agent does"
+    )
+
+
+def test_the_daemon_of_docker_without_its_command_is_an_engine(good: Machine) -> None:
+    os.rename(good.root + "/usr/bin/docker", good.root + "/usr/bin/dockerd")
+    put(good.root, "/proc/net/unix", "Num RefCount\n")
+    assert "docker, and nobody listens on its socket" in [row.found for row in rows(good)]
 
 
 def test_who_overrides_our_parameter_is_named(good: Machine) -> None:

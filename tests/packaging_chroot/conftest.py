@@ -12,6 +12,8 @@ from tests.vm import packages
 from .root import Root, build_base, fresh_root
 
 PROJECT = Path(__file__).parents[2]
+# What an image for TPUs has besides the package, and cloud-init.
+OF_AN_IMAGE = ("linux-image-cloud-amd64", "docker.io", "cloud-init")
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +38,18 @@ def earlier_package(package: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session", params=["bookworm", "trixie"])
 def base(request: pytest.FixtureRequest, package: Path) -> Path:
     return build_base(request.param, package)
+
+
+@pytest.fixture(scope="session", params=["bookworm", "trixie"])
+def image_base(request: pytest.FixtureRequest, package: Path) -> Path:
+    return build_base(request.param, package, OF_AN_IMAGE)
+
+
+@pytest.fixture
+def image(image_base: Path) -> Iterator[Root]:
+    """An image that lacks only the package."""
+    with fresh_root(image_base) as root:
+        yield root
 
 
 @pytest.fixture

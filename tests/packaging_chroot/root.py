@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,18 +100,22 @@ def fresh_root(base: Path) -> Iterator[Root]:
         cache.discard(run)
 
 
-def build_base(suite: str, package: Path) -> Path:
-    """The smallest Debian that has what the package depends on, and nothing that is only recommended."""
-    mirror, packages = debian_mirror(), ["python3", *dependencies(package)]
+def build_base(suite: str, package: Path, more: Sequence[str] = ()) -> Path:
+    """The smallest Debian that has what the package depends on, and nothing that is only recommended.
+
+    `more` packages make it a base of another kind, kept beside that one.
+    """
+    mirror, packages = debian_mirror(), ["python3", *dependencies(package), *more]
+    kind = f"chroot-image-{suite}" if more else f"chroot-{suite}"
 
     def build(folder: Path) -> None:
         keyring = [f"--keyring={KEYRING}"] if KEYRING.exists() else []
         options = ["--quiet", "--mode=root", "--variant=minbase", f"--include={','.join(packages)}", *keyring]
-        with timed(say_on_stderr, f"building a bare {suite} (once)"):
+        with timed(say_on_stderr, f"building a bare {suite}{' with a kernel' if more else ''} (once)"):
             command = ["mmdebstrap", *options, suite, str(folder / "tree"), f"deb {mirror} {suite} main"]
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
-    return cache.ensure(f"chroot-{suite}", cache.key_of(mirror, suite, *packages), build).path / "tree"
+    return cache.ensure(kind, cache.key_of(mirror, suite, *packages), build).path / "tree"
 
 
 def dependencies(package: Path) -> list[str]:

@@ -70,7 +70,7 @@ def check_grub(host: Host) -> Iterator[Row]:
             yield Row(what, wanted, shown, WRONG, "update-grub")
         elif switched_off(host, settings.GRUB_DROP_IN):
             verdict = WARNING if last_value(coming.line, name) is None else WRONG
-            mend = f"{restore(host, settings.GRUB_DROP_IN)}; update-grub"
+            mend = restore(host, settings.GRUB_DROP_IN)
             yield Row(what, wanted, f"{shown}; {_SWITCHED_OFF}", verdict, mend)
         else:
             # Whatever it says, a new value or the whole line anew: read before ours it has not the last word.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import stat
 from collections.abc import Iterator
 
 from tpuagent.host import Host
@@ -23,9 +24,13 @@ _SCRIPTS = (
     "/var/lib/cloud/scripts/per-boot", "/var/lib/cloud/scripts/per-instance", "/var/lib/cloud/scripts/per-once",
 )  # fmt: skip
 _RUN = re.compile(r'RUN(?:\{program\})?\+?="([^"]*)"')
+# What a rule runs a script with: never a thing to remove.
+_INTERPRETERS = re.compile(r"(/usr)?/bin/(env|(ba|da)?sh|python3?)")
+_NAMED = re.compile(r"/[^\s\"';]+\.(?:sh|py)\b")
+_READS = re.compile(r"\s*(#|EnvironmentFile=|\.\s|source\s)")
 _DOES = re.compile(r"attributes/tpu-env|/etc/environment|vbar_control_agent|driver_override")
 _LIMITS = "/etc/security/limits.conf"
-_CLOUD = "/etc/cloud/cloud.cfg.d"
+_CLOUD, _UNITS, _CRON = "/etc/cloud/cloud.cfg.d", "/etc/systemd/system", "/etc/cron.d"
 _BROUGHT = re.compile(r"/(?:usr/)?s?bin/|/(?:usr/)?lib/")
 _EXECUTABLE = 0o111  # cloud-init and systemd leave other scripts alone
 
@@ -47,13 +52,19 @@ def _rules(host: Host) -> Iterator[Row]:
             if text is None or name == settings.UDEV_FILE.rpartition("/")[2]:
                 continue
             programs = [
-                run[1].split()[0] if run[1].split() else ""
+                _program(run[1])
                 for line in text.splitlines()
                 if not line.lstrip().startswith("#") and "1ae0" in line and (run := _RUN.search(line))
             ]
             if programs:
                 path = f"{folder}/{name}"
                 yield Row("udev rule by hand", "none", f"{path} runs {programs[0]}", WARNING, _away(path, programs))
+
+
+def _program(command: str) -> str:
+    words = command.split()
+    scripts = (word for word in words if word.startswith("/") and not _INTERPRETERS.fullmatch(word))
+    return next(scripts, words[0] if words else "")
 
 
 def _away(path: str, programs: list[str]) -> str:
@@ -66,13 +77,30 @@ def _away(path: str, programs: list[str]) -> str:
 
 def _scripts(host: Host) -> Iterator[Row]:
     """What is switched off, as the mends do it, is no longer run and no longer told."""
-    scripts = [*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"]
-    mends = {path: f"chmod -x {shlex.quote(path)}" for path in scripts if _is_executable(host, path)}
-    parts = [f"{_CLOUD}/{name}" for name in host.names(_CLOUD) if name.endswith(".cfg")]
-    mends |= {path: f"mv {shlex.quote(path)} {shlex.quote(path + '.off')}" for path in parts}
-    for path, mend in mends.items():
+    for path, mend in _run_by_itself(host):
         if done := _does(host, path):
-            yield Row("script by hand", "none", f"{path} is about {done}, which the agent does", WARNING, mend)
+            yield Row("script by hand", "none", f"{path} {done}, which the agent does", WARNING, mend)
+
+
+def _run_by_itself(host: Host) -> Iterator[tuple[str, str]]:
+    """The scripts, units and jobs that a machine runs without being asked, and how each is switched off."""
+    for path in (*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"):
+        if _is_executable(host, path):
+            yield path, f"chmod -x {shlex.quote(path)}"
+    for name in host.names(_CLOUD):
+        if name.endswith(".cfg"):
+            yield f"{_CLOUD}/{name}", _set_aside(f"{_CLOUD}/{name}")
+    for name in host.names(_UNITS):
+        if name.endswith(".service"):
+            off = f"systemctl disable --now {shlex.quote(name)}; {_set_aside(f'{_UNITS}/{name}')}"
+            yield f"{_UNITS}/{name}", f"{off}; systemctl daemon-reload"
+    for name in host.names(_CRON):
+        if "." not in name:  # cron passes over the others
+            yield f"{_CRON}/{name}", _set_aside(f"{_CRON}/{name}")
+
+
+def _set_aside(path: str) -> str:
+    return f"mv {shlex.quote(path)} {shlex.quote(path + '.off')}"
 
 
 def _is_executable(host: Host, path: str) -> bool:
@@ -81,8 +109,25 @@ def _is_executable(host: Host, path: str) -> bool:
 
 
 def _does(host: Host, path: str) -> str:
-    """The first thing in a script that is the agent's work; empty for none."""
-    lines = [line for line in (host.read(path) or "").splitlines() if not line.lstrip().startswith("#")]
+    """The first thing in a script that is the agent's work, in words; empty for none."""
+    lines = _lines(host, path)
+    if done := _match(lines):
+        return f"is about {done}"
+    # What a unit or a job does is often in a script that it names.
+    for script in (match[0] for line in lines for match in _NAMED.finditer(line)):
+        if done := _match(_lines(host, script)):
+            return f"runs {script}: {done}"
+    return ""
+
+
+def _lines(host: Host, path: str) -> list[str]:
+    """What a script or a unit says, but for comments and for what only reads; a folder says nothing."""
+    entry = host.stat(path, follow=True)
+    text = host.read(path) if entry and stat.S_ISREG(entry.st_mode) else None
+    return [line for line in (text or "").splitlines() if not _READS.match(line)]
+
+
+def _match(lines: list[str]) -> str:
     return next((match[0] for line in lines if (match := _DOES.search(line))), "")
 
 

@@ -10,6 +10,8 @@ from tpuagent.image.rows import NOT_CHECKED, WARNING, WRONG, Row
 _BINARIES = ("/usr/bin", "/usr/local/bin", "/bin", "/snap/bin", "/usr/sbin", "/opt/google-cloud-sdk/bin")
 _ENGINES = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}
 _LISTENS = 0x10000  # a flag in the kernel's table of sockets
+# Debian 13 has the command in a package of its own; the agent needs the daemon only.
+_PROGRAMS = {"docker": ("dockerd", "docker"), "podman": ("podman",)}
 _UNITS = "/etc/systemd/system"
 UNIT = "tpu-agent.service"
 # How stock images run what the agent runs: as a unit, or as a snap.
@@ -37,7 +39,7 @@ def _engine_row(host: Host, *, needed: bool, running: bool) -> Row:
     what, expected = "container engine", "Docker or Podman"
     if not needed:
         return Row(what, "none", "no container is configured", NOT_CHECKED)
-    installed = [name for name in _ENGINES if _find(host, name)]
+    installed = [name for name, programs in _PROGRAMS.items() if any(_find(host, program) for program in programs)]
     masked = {name for name in installed if _is_masked(host, f"{name}.service") or _is_masked(host, f"{name}.socket")}
     answering = [name for name in _answering(host) if name not in masked] if running else []
     if answering:
