@@ -13,7 +13,7 @@ from .root import Root, build_base, fresh_root
 
 PROJECT = Path(__file__).parents[2]
 # What an image for TPUs has besides the package, and cloud-init.
-OF_AN_IMAGE = ("linux-image-cloud-amd64", "docker.io", "cloud-init")
+OF_AN_IMAGE = ("linux-image-cloud-amd64", "systemd-sysv", "docker.io", "cloud-init")
 
 
 @pytest.fixture(scope="session")

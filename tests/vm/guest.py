@@ -173,6 +173,10 @@ class Guest:
         """Return when the multi-user target is reached."""
         self.check(["systemctl", "start", BOOTED_TARGET], timeout_s=self._boot_timeout_s)
 
+    def wait_boot(self, number: int) -> None:
+        """Return when the boot of that number, counted from 1, has come as far as `until` says, whoever asked for it."""
+        self._await_boot(number)
+
     def _udev_wait(self, address: str, timeout_s: float, *options: str) -> None:
         device = f"/sys/bus/pci/devices/{address}"
         self.check(["udevadm", "wait", f"--timeout={timeout_s}", *options, device], timeout_s=timeout_s + 5)

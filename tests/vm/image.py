@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,45 @@ def containers_image(distribution: Distribution, package: Path, engine: str, say
     return _boot_image(base, ensure(kind, key, build))
 
 
+def cloud_init_image(
+    distribution: Distribution, user_data: str, files: Mapping[str, bytes], say: Say = say_on_stderr
+) -> BootImage:
+    """The base image with cloud-init, what that finds at the first boot, and `files`; without the package."""
+    base = _base(distribution, say)
+    seed = "/var/lib/cloud/seed/nocloud"
+    everything = {
+        "/etc/cloud/cloud.cfg.d/99-test.cfg": b"datasource_list: [NoCloud]\nnetwork: {config: disabled}\n",
+        f"{seed}/meta-data": b"instance-id: test\n",
+        f"{seed}/user-data": user_data.encode(),
+        **files,
+    }
+    pieces = [piece for path, content in sorted(everything.items()) for piece in (path, content)]
+    key = key_of(base.path.name, _CLOUD_INIT, _STAGE, *pieces)
+
+    def build(folder: Path) -> None:
+        with timed(say, f"installing cloud-init in a {distribution.name} image"):
+            image = folder / "root.ext4"
+            run(["cp", "--sparse=always", "--reflink=auto", str(base.path / "root.ext4"), str(image)])
+            for path, content in everything.items():
+                target = folder / "tree" / path.lstrip("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            Path(folder / "tree/etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
+            run([*APART, "sh", "-euc", _STAGE, "sh", str(image), str(folder), _CLOUD_INIT])
+            shutil.rmtree(folder / "tree")
+
+    return _boot_image(base, ensure(f"{distribution.name}-cloud-init", key, build))
+
+
+_CLOUD_INIT = r"""
+export DEBIAN_FRONTEND=noninteractive
+mount -t proc proc /proc
+apt-get update
+apt-get install --yes --no-install-recommends -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confold cloud-init
+umount /proc
+rm -rf /var/lib/apt/lists/*
+: >/etc/resolv.conf
+"""
 _STAGE = r"""
 mkdir "$2/mnt"
 mount -o loop "$1" "$2/mnt"
