@@ -174,7 +174,7 @@ class Guest:
         self.check(["systemctl", "start", BOOTED_TARGET], timeout_s=self._boot_timeout_s)
 
     def wait_boot(self, number: int) -> None:
-        """Return when the boot of that number, counted from 1, has come as far as `until` says, whoever asked for it."""
+        """Return when the boot of that number, counted from 1, has come as far as `until` says; no reboot is asked."""
         self._await_boot(number)
 
     def _udev_wait(self, address: str, timeout_s: float, *options: str) -> None:

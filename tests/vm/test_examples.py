@@ -22,10 +22,6 @@ SLOW_S = 560
 SERVED = "/srv/packages"
 # An address of the machine's own, in the place of the bucket.
 _SERVER_UNIT = f"""\
-[Unit]
-DefaultDependencies=no
-Before=cloud-final.service
-
 [Service]
 ExecStart=/usr/bin/python3 -m http.server --bind 127.0.0.1 --directory {SERVED} 8000
 """
@@ -51,7 +47,7 @@ def host(distribution: Distribution, package: Path, say: Say) -> Iterator[Guest]
     files = {
         f"{SERVED}/{package.name}": package.read_bytes(),
         "/etc/systemd/system/packages.service": _SERVER_UNIT.encode(),
-        "/etc/systemd/system/cloud-final.service.wants/packages.service": _SERVER_UNIT.encode(),
+        "/etc/systemd/system/cloud-final.service.d/packages.conf": b"[Unit]\nWants=packages.service\n",
         recipe.NO_CONTAINERS_FILE: b"containers: {vbar: {enabled: false}}\n",
     }
     chosen = image.cloud_init_image(distribution, adapted(package), files, say)
