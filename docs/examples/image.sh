@@ -97,6 +97,7 @@ if [ -n "$suite" ]; then
     : "${packages:=linux-image-cloud-amd64,systemd-sysv,docker.io,ca-certificates,curl}"
     set -- --mode=root --variant=minbase --components="$components" --include="$packages" "$suite" "$root"
     mmdebstrap "$@" ${mirror:+"$mirror"} || failed "make a $suite in $root"
+    lent="etc/resolv.conf etc/hostname" # it copies the builder's
 fi
 
 root=$(cd "$root" && pwd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,11 +76,13 @@ def run_recipe(root: Path, *arguments: str | Path) -> subprocess.CompletedProces
 def folder() -> Iterator[Path]:
     run = cache.new_run()
     yield run.path
+    shutil.rmtree(run.path / "image")  # while it is held: it takes a while
     cache.discard(run)
 
 
-@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
-def test_the_recipe_makes_an_image_that_the_check_calls_good(suite: str, folder: Path, package: Path) -> None:
+# One release: it takes minutes, and nothing in it knows one from the other.
+def test_the_recipe_makes_an_image_that_the_check_calls_good(folder: Path, package: Path) -> None:
+    suite = "bookworm"
     root = folder / "image"
     line = f"deb {f'[signed-by={KEYRING}] ' if KEYRING.exists() else ''}{debian_mirror()} {suite} main"
     done = run_recipe(root, "--suite", suite, "--mirror", line, root, package)
@@ -90,7 +93,7 @@ def test_the_recipe_makes_an_image_that_the_check_calls_good(suite: str, folder:
     assert "ok           module vfio-pci" in verdicts
     assert "ok           container engine" in verdicts
     assert (root / "etc/machine-id").read_bytes() == b""
-    gone = ("etc/resolv.conf", "usr/sbin/policy-rc.d", "tmp/tpu-agent.deb", "var/lib/dbus/machine-id")
+    gone = ("etc/resolv.conf", "etc/hostname", "usr/sbin/policy-rc.d", "tmp/tpu-agent.deb", "var/lib/dbus/machine-id")
     assert [path for path in gone if (root / path).exists()] == []
     assert list((root / "var/lib/apt/lists").iterdir()) == []
     assert list((root / "var/cache/apt/archives").glob("*.deb")) == []
