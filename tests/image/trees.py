@@ -55,6 +55,7 @@ def install(root: str) -> None:
     put(root, "/etc/systemd/system/multi-user.target.wants/tpu-agent.service", "")
     for program in ("docker", "python3", "gcloud"):
         put(root, f"/usr/bin/{program}", "", 0o755)
+    put(root, "/usr/sbin/update-grub", "", 0o755)
 
 
 def put(root: str, path: str, text: str, mode: int = 0o644) -> None:

@@ -62,6 +62,15 @@ def test_after_the_steps_of_the_page_nothing_of_that_kind_is_named(by_hand: Root
     assert by_hand.shell(f"{left} || true") == ""
 
 
+def test_what_the_check_prints_mends_it_as_well(by_hand: Root) -> None:
+    for row in json.loads(check(by_hand, "--json")):
+        if row["what"] in BY_HAND and row["verdict"] == "warning" and not row["mend"].startswith("edit "):
+            by_hand.shell(row["mend"])
+    rows = json.loads(check(by_hand, "--json"))
+    assert not [row for row in rows if row["what"].endswith("by hand") and row["what"] != "set-up by hand"]
+    assert [row["found"] for row in rows if row["what"] == "set-up by hand"] == ["nothing"]
+
+
 def test_every_step_is_needed(by_hand: Root) -> None:
     before = {json.dumps(row) for row in json.loads(check(by_hand, "--json"))}
     for step in block("steps").splitlines():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tpuagent.host import Host
 from tpuagent.image import grub, settings
 from tpuagent.image.cmdline import last_value, satisfies
-from tpuagent.image.mending import read_before_ours, restore, switched_off
+from tpuagent.image.mending import read_before_ours, regenerate, restore, switched_off
 from tpuagent.image.rows import NOT_CHECKED, OK, WARNING, WRONG, Row
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -75,7 +75,7 @@ def check_grub(host: Host) -> Iterator[Row]:
         else:
             # Whatever it says, a new value or the whole line anew: read before ours it has not the last word.
             said_by = coming.said_by.get(name, settings.GRUB_DROP_IN)
-            mend = f"{read_before_ours(said_by)}; update-grub"
+            mend = read_before_ours(said_by) + regenerate(host)
             yield Row(what, wanted, f"{shown}; overridden by {said_by}", WRONG, mend)
 
 

@@ -33,8 +33,8 @@ def look(host: Host, wants: Wants, *, running: bool, ask: limiting.Ask | None = 
     rows += gathered(
         "software", lambda: software.check_software(host, engine_needed=wants.engine_needed, running=running)
     )
-    rows += gathered("stock agents", lambda: software.check_stock(host))
-    rows += gathered("set-up by hand", lambda: leftovers.check_leftovers(host))
+    rows += gathered("stock agents", lambda: software.check_stock(host, running=running))
+    rows += gathered("set-up by hand", lambda: leftovers.check_leftovers(host, running=running))
     return tuple(rows)
 
 

@@ -15,7 +15,7 @@ from tpuagent.host import Host
 from tpuagent.image import settings
 from tpuagent.image.cmdline import parse_cmdline
 from tpuagent.image.grub import parse_settings
-from tpuagent.image.mending import comment_out, delete_lines, take_words_out
+from tpuagent.image.mending import comment_out, delete_lines, disable, regenerate, take_words_out
 from tpuagent.image.pamlimits import parse_limits
 from tpuagent.image.rows import WARNING, Row
 
@@ -35,9 +35,9 @@ _BROUGHT = re.compile(r"/(?:usr/)?s?bin/|/(?:usr/)?lib/")
 _EXECUTABLE = 0o111  # cloud-init and systemd leave other scripts alone
 
 
-def check_leftovers(host: Host) -> Iterator[Row]:
+def check_leftovers(host: Host, *, running: bool) -> Iterator[Row]:
     """One row for each thing that is left, or one that says that nothing is."""
-    found = [*_rules(host), *_scripts(host), *_grub(host), *_limits(host), *_repeated(host)]
+    found = [*_rules(host), *_scripts(host, running=running), *_grub(host), *_limits(host), *_repeated(host)]
     yield from found
     if not found:
         yield Row("set-up by hand", "nothing left", "nothing")
@@ -75,14 +75,14 @@ def _away(path: str, programs: list[str]) -> str:
     return f"rm -f {shlex.join([path, *own])}"
 
 
-def _scripts(host: Host) -> Iterator[Row]:
+def _scripts(host: Host, *, running: bool) -> Iterator[Row]:
     """What is switched off, as the mends do it, is no longer run and no longer told."""
-    for path, mend in _run_by_itself(host):
+    for path, mend in _run_by_itself(host, running=running):
         if done := _does(host, path):
             yield Row("script by hand", "none", f"{path} {done}, which the agent does", WARNING, mend)
 
 
-def _run_by_itself(host: Host) -> Iterator[tuple[str, str]]:
+def _run_by_itself(host: Host, *, running: bool) -> Iterator[tuple[str, str]]:
     """The scripts, units and jobs that a machine runs without being asked, and how each is switched off."""
     for path in (*(f"{folder}/{name}" for folder in _SCRIPTS for name in host.names(folder)), "/etc/rc.local"):
         if _is_executable(host, path):
@@ -92,8 +92,9 @@ def _run_by_itself(host: Host) -> Iterator[tuple[str, str]]:
             yield f"{_CLOUD}/{name}", _set_aside(f"{_CLOUD}/{name}")
     for name in host.names(_UNITS):
         if name.endswith(".service"):
-            off = f"systemctl disable --now {shlex.quote(name)}; {_set_aside(f'{_UNITS}/{name}')}"
-            yield f"{_UNITS}/{name}", f"{off}; systemctl daemon-reload"
+            path = f"{_UNITS}/{name}"
+            reload = "; systemctl daemon-reload" if running else ""
+            yield path, f"{disable(name, running=running)}; {_set_aside(path)}{reload}"
     for name in host.names(_CRON):
         if "." not in name:  # cron passes over the others
             yield f"{_CRON}/{name}", _set_aside(f"{_CRON}/{name}")
@@ -138,7 +139,7 @@ def _grub(host: Host) -> Iterator[Row]:
         names = [name for name, _ in parse_cmdline(values.get(variable, ""))]
         by_hand = [name for name, _ in settings.KERNEL_PARAMETERS if name in names]
         if by_hand and host.exists(settings.GRUB_DROP_IN):
-            mend = f"{take_words_out(path, by_hand)}; update-grub"
+            mend = take_words_out(path, by_hand) + regenerate(host)
             yield Row("grub by hand", "none", f"{path}: {', '.join(by_hand)} in {variable}", WARNING, mend)
 
 

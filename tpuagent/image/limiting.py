@@ -93,7 +93,8 @@ def check_services(host: Host, ask: Ask | None) -> Iterator[Row]:
             yield Row(what, expected, "systemd's own", verdict, restore(host, settings.SYSTEMD_FILE))
             continue
         if not in_files:
-            yield Row(what, expected, shown, WRONG, f"{comment_out([typed.origin])}; systemctl daemon-reload")
+            reload = "; systemctl daemon-reload" if ask else ""
+            yield Row(what, expected, shown, WRONG, comment_out([typed.origin]) + reload)
             continue
         answer = ask(f"{limit.setting}Soft") if ask else None
         if answer is None:

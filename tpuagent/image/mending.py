@@ -18,7 +18,7 @@ def restore(host: Host, path: str) -> str:
     """The command: away with what masks it, or the package's own file anew."""
     if path in settings.COPIED_FROM:
         copy = f"cp {settings.COPIED_FROM[path]} {path}"
-        return f"{copy}; update-grub" if path == settings.GRUB_DROP_IN else copy
+        return copy + regenerate(host) if path == settings.GRUB_DROP_IN else copy
     mask = settings.SWITCHED_OFF_BY.get(path)
     if mask and host.exists(mask):
         return f"rm {mask}"
@@ -31,27 +31,34 @@ def switched_off(host: Host, path: str) -> bool:
     return not (host.read(path) or "").strip() or bool(mask and host.exists(mask))
 
 
+def disable(unit: str, *, running: bool) -> str:
+    """Let a unit start no more, and end it where systemd runs."""
+    return f"systemctl disable {'--now ' if running else ''}{shlex.quote(unit)}"
+
+
 def comment_out(origins: Iterable[str]) -> str:
     """Make comments of lines, each named PATH:NUMBER, so that what they said can still be read."""
     numbers: dict[str, list[int]] = {}
     for origin in origins:
         path, _, number = origin.rpartition(":")
         numbers.setdefault(path, []).append(int(number))
-    return "; ".join(
-        f"sed -i '{';'.join(f'{number}s/^/#/' for number in sorted(set(inside)))}' {shlex.quote(path)}"
-        for path, inside in numbers.items()
-    )
+    return "; ".join(_edit_lines(path, inside, "s/^/#/") for path, inside in numbers.items())
 
 
 def delete_lines(path: str, numbers: Iterable[int]) -> str:
     """Take lines out of a file."""
+    return _edit_lines(path, numbers, "d")
+
+
+def _edit_lines(path: str, numbers: Iterable[int], command: str) -> str:
+    """Let sed do something to lines of a file; neighbours are one range."""
     spans: list[list[int]] = []
-    for number in sorted(numbers):
+    for number in sorted(set(numbers)):
         if spans and spans[-1][1] == number - 1:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    script = ";".join(f"{first}d" if first == last else f"{first},{last}d" for first, last in spans)
+    script = ";".join(f"{first}{command}" if first == last else f"{first},{last}{command}" for first, last in spans)
     return f"sed -i '{script}' {shlex.quote(path)}"
 
 
@@ -66,6 +73,11 @@ def take_words_out(path: str, names: Iterable[str]) -> str:
     begin, value = "(^|[^[:alnum:]_.-])", "=[[:alnum:]_,.:-]*"
     script = ";".join(rf"/^ *#/!s/{begin}{name.replace('_', '[-_]')}{value}/\1/g" for name in names)
     return f"sed -i -E '{script}' {shlex.quote(path)}"
+
+
+def regenerate(host: Host) -> str:
+    """What has to follow an edit of GRUB's settings; nothing in an image without GRUB."""
+    return "; update-grub" if host.exists("/usr/sbin/update-grub") else ""
 
 
 def read_before_ours(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpuagent.host import Host
+from tpuagent.image.mending import disable
 from tpuagent.image.rows import NOT_CHECKED, WARNING, WRONG, Row
 
 _BINARIES = ("/usr/bin", "/usr/local/bin", "/bin", "/snap/bin", "/usr/sbin", "/opt/google-cloud-sdk/bin")
@@ -64,14 +65,14 @@ def _answering(host: Host) -> list[str]:
     return [name for name, socket in _ENGINES.items() if open_paths & {socket, f"/var{socket}"}]
 
 
-def check_stock(host: Host) -> Iterator[Row]:
+def check_stock(host: Host, *, running: bool) -> Iterator[Row]:
     """Stock agents that would collide with the agent's containers."""
     found = False
     for name in _STOCK:
         unit = f"{name}.service"
         if _is_enabled(host, unit):
             found = True
-            yield Row("stock vBar", "none", f"the unit {unit} is enabled", WARNING, f"systemctl disable --now {unit}")
+            yield Row("stock vBar", "none", f"the unit {unit} is enabled", WARNING, disable(unit, running=running))
         if host.exists(f"/snap/{name}/current"):
             found = True
             yield Row("stock vBar", "none", f"the snap {name} is installed", WARNING, f"snap remove {name}")
