@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.devices import passes
@@ -89,6 +91,25 @@ def test_no_iommu_mode_is_used_only_if_it_is_allowed(tmp_path_factory: pytest.Te
     assert outcome.reports[0].function.group_node == "/dev/vfio/noiommu-0"
     assert "no-IOMMU mode" in passes.report(outcome, function).reason
     assert not passes.keep(machine, Policy(allow_no_iommu=True)).changed
+
+
+def test_nothing_is_bound_without_an_iommu_before_the_kernel_was_told_that_it_may(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    machine = Machine.create(str(tmp_path_factory.mktemp("machine")), iommu=False, no_iommu_mode=True)
+    function = machine.add_function("v6e")
+    machine.host.load_module("vfio-pci")
+    telling, binding = machine.stop_at(SWITCH), machine.stop_at("*/vfio-pci/bind")
+    policy = Policy(allow_no_iommu=True)
+    passing = threading.Thread(target=passes.keep, args=(machine, policy), daemon=True)
+    passing.start()
+    telling.wait_reached()
+    with pytest.raises(TimeoutError):
+        binding.wait_reached(0.3)
+    telling.open()
+    binding.open()
+    passing.join()
+    assert passes.states(passes.keep(machine, policy)) == {function: "ready"}
 
 
 def test_a_function_that_is_in_no_iommu_mode_without_leave_is_blocked(tmp_path_factory: pytest.TempPathFactory) -> None:

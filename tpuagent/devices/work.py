@@ -113,7 +113,8 @@ class Work:
         first = next(functions, None)
         if first is None:  # on a host without a TPU no module is loaded and no parameter weakened
             return self
-        waits = not sysfs.driver_is_there(self._host, VFIO_DRIVER)
+        # Without an IOMMU the kernel binds nothing before a parameter says that it may.
+        waits = self._policy.allow_no_iommu or not sysfs.driver_is_there(self._host, VFIO_DRIVER)
         missing = self._prepare_modules() if waits else None
         for function in chain([first], functions):
             if wanted(function):
