@@ -26,7 +26,7 @@ _SCRIPTS = (
 _RUN = re.compile(r'RUN(?:\{program\})?\+?="([^"]*)"')
 # What a rule runs a script with: never a thing to remove.
 _INTERPRETERS = re.compile(r"(/usr)?/bin/(env|(ba|da)?sh|python3?)")
-_NAMED = re.compile(r"/[^\s\"';]+\.(?:sh|py)\b")
+_NAMED = re.compile(r"/[^\s\"';]+\.sh\b")
 _READS = re.compile(r"\s*(#|EnvironmentFile=|\.\s|source\s)")
 _DOES = re.compile(r"attributes/tpu-env|/etc/environment|vbar_control_agent|driver_override")
 _LIMITS = "/etc/security/limits.conf"
