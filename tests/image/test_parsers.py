@@ -221,21 +221,36 @@ def test_a_file_in_etc_stands_in_the_place_of_its_namesake() -> None:
 
 def test_settings_of_the_manager_are_its_own_and_the_last_one_counts() -> None:
     text = "DefaultX=0\n[Manager]\n;DefaultX=1\n# DefaultX=1\nDefaultX=2\nDefaultX = 3\n[Other]\nDefaultX=4\n"
-    assert dropins.parse_manager(text, "f") == {"DefaultX": dropins.Said("3", "f:6")}
+    assert dropins.parse_manager(text, "f")[-1] == ("DefaultX", dropins.Said("3", "f:6"))
+    assert [said.text for _, said in dropins.parse_manager(text, "f")] == ["2", "3"]
 
 
 @pytest.mark.parametrize(
     ("text", "limits"),
-    [("infinity", (None, None)), ("5", (5, 5)), ("5:9", (5, 9)), ("5:infinity", (5, None)), ("8M", (8 << 20, 8 << 20))],
+    [
+        ("infinity", (None, None)),
+        ("5", (5, 5)),
+        ("5:9", (5, 9)),
+        ("5:infinity", (5, None)),
+        ("8M", (8 << 20, 8 << 20)),
+        ("1.5G", (3 << 29, 3 << 29)),
+        ("64B", (64, 64)),
+    ],
 )
 def test_a_limit_of_systemd_is_one_number_or_two(text: str, limits: tuple[int | None, int | None]) -> None:
-    assert dropins.parse_rlimit(text) == limits
+    assert dropins.parse_rlimit(text, units=True) == limits
 
 
-@pytest.mark.parametrize("text", ["", "x", "5:", "-1", "5:6:7", "M"])
+@pytest.mark.parametrize("text", ["", "x", "5:", "-1", "5:6:7", "M", "8M:4M", "infinity:5", "1.G"])
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no limit"):
-        dropins.parse_rlimit(text)
+        dropins.parse_rlimit(text, units=True)
+
+
+def test_a_number_of_files_has_no_unit() -> None:
+    assert dropins.parse_rlimit("5:9", units=False) == (5, 9)
+    with pytest.raises(ValueError, match="no limit"):
+        dropins.parse_rlimit("5K", units=False)
 
 
 def test_the_last_parameter_of_a_module_counts() -> None:

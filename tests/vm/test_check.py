@@ -56,8 +56,8 @@ SPOILED = {
         f"mkdir -p /etc/systemd/system.conf.d; printf '[Manager]\nDefaultLimitMEMLOCK=8M\n' >{SERVICES}",
         "services: memlock", WRONG, f"8M ({SERVICES}:2)"),
     "nofile of services": Spoiled(
-        "printf '[Manager]\nDefaultLimitNOFILE=\n' >/etc/systemd/system.conf.d/98-none.conf; systemctl daemon-reload",
-        "services: nofile", WRONG, "taken back"),
+        "printf '[Manager]\nDefaultLimitNOFILE=4096\n' >/etc/systemd/system.conf.d/98-x.conf; systemctl daemon-reload",
+        "services: nofile", WRONG, "4096 (/etc/systemd/system.conf.d/98-x.conf:2)"),
     "ids of vfio-pci": Spoiled(
         "echo 'options vfio-pci ids=10de:1eb8' >/etc/modprobe.d/vfio.conf", "vfio-pci ids=", WARNING,
         "/etc/modprobe.d/vfio.conf:1 lacks"),
@@ -161,7 +161,9 @@ def test_what_it_says_of_sessions_is_what_a_login_gets(host: Guest, lines: str) 
         ("", None),
         ("DefaultLimitMEMLOCK=8M", "memlock"),
         ("DefaultLimitMEMLOCK=65536:infinity", "memlock"),
-        ("DefaultLimitMEMLOCK=", "memlock"),
+        ("DefaultLimitMEMLOCK=1.5G", "memlock"),
+        ("DefaultLimitMEMLOCK=8M\nDefaultLimitMEMLOCK=", "memlock"),
+        ("DefaultLimitMEMLOCK=8M:4M\nDefaultLimitNOFILE=1K", None),
         ("DefaultLimitNOFILE=1024:524288", "nofile"),
         ("DefaultLimitNOFILE=100001", None),
         ("#DefaultLimitMEMLOCK=8M", None),

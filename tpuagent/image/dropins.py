@@ -6,13 +6,15 @@ their names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tpuagent.image.pamlimits import UNLIMITED
 from tpuagent.values import dataclass
 
 FOLDERS = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("B", "K", "M", "G", "T", "P", "E"))} | {"": 1}
+_AMOUNT = re.compile(r"(?P<whole>[0-9]+)(?P<rest>(?P<part>\.[0-9]+)?\s*(?P<unit>[BKMGTPE]?))")
 
 
 def order(names: Mapping[str, Sequence[str]], ending: str = ".conf") -> tuple[str, ...]:
@@ -54,34 +56,40 @@ class Said:
     origin: str
 
 
-def parse_manager(text: str, path: str) -> dict[str, Said]:
-    """The settings of [Manager]; of equal ones the last. An empty one takes back what was set before."""
-    found, section = {}, ""
+def parse_manager(text: str, path: str) -> tuple[tuple[str, Said], ...]:
+    """The settings of [Manager], in their order; of equal ones the last that systemd can read counts."""
+    found, section = [], ""
     for number, line in logical_lines(text, "#;"):
         if line.startswith("["):
             section = line
             continue
         name, equals, value = line.partition("=")
         if section == "[Manager]" and equals:
-            found[name.strip()] = Said(value.strip(), f"{path}:{number}")
-    return found
+            found.append((name.strip(), Said(value.strip(), f"{path}:{number}")))
+    return tuple(found)
 
 
-def parse_rlimit(text: str) -> tuple[int | None, int | None]:
-    """The soft and the hard limit in systemd's form; None: unlimited. ValueError when it is none."""
-    soft, colon, hard = text.partition(":")
-    first = _rlimit(soft)
-    return first, _rlimit(hard) if colon else first
+def parse_rlimit(text: str, *, units: bool) -> tuple[int | None, int | None]:
+    """The soft and the hard limit in systemd's form; None: unlimited. `units`: it is about bytes, and may have one.
+
+    ValueError when it is none. systemd then leaves what was said before as it is; an empty value is such a one.
+    """
+    first, colon, second = text.partition(":")
+    soft = _rlimit(first, units)
+    hard = _rlimit(second, units) if colon else soft
+    if hard is not None and (soft is None or soft > hard):
+        raise ValueError(f"{text!r} is no limit: the first is above the second")
+    return soft, hard
 
 
-def _rlimit(text: str) -> int | None:
+def _rlimit(text: str, units: bool) -> int | None:
     if text in UNLIMITED[:2]:
         return None
-    unit = text[-1:] if text[-1:] in _UNITS and text[-1:] else ""
-    digits = text.removesuffix(unit)
-    if not (digits.isascii() and digits.isdecimal()):
+    found = _AMOUNT.fullmatch(text)
+    if not found or (found["rest"] and not units):
         raise ValueError(f"{text!r} is no limit")
-    return int(digits) * _UNITS[unit]
+    unit = _UNITS[found["unit"]]
+    return int(found["whole"]) * unit + int(float(found["part"] or 0) * unit)
 
 
 # modprobe ---------------------------------------------------------------------------------------------------------

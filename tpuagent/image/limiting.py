@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tpuagent.host import Host
 from tpuagent.image import dropins, pamlimits, settings
@@ -78,21 +78,17 @@ def _applies_limits(host: Host, service: str, depth: int) -> bool:
 
 def check_services(host: Host, ask: Ask | None) -> Iterator[Row]:
     """What systemd gives a service. `ask`: the running systemd's own answer about a setting; None in an image."""
-    said = _manager_settings(host)
+    said = tuple(_manager_settings(host))
     for limit in settings.SERVICE_LIMITS:
         least = None if limit.soft == settings.UNLIMITED else int(limit.soft)
         what, expected = f"services: {limit.item}", _text(least)
-        typed = said.get(limit.setting, dropins.Said("", ""))
-        try:
-            in_files = bool(typed.text) and _reaches(dropins.parse_rlimit(typed.text)[0], least)
-        except ValueError:
-            in_files = False
-        shown = f"{typed.text or 'taken back'} ({typed.origin})"
-        if not in_files and not typed.origin:
+        typed, soft = _last_readable(said, limit)
+        if typed is None:
             verdict = WARNING if switched_off(host, settings.SYSTEMD_FILE) else WRONG
             yield Row(what, expected, "systemd's own", verdict, restore(host, settings.SYSTEMD_FILE))
             continue
-        if not in_files:
+        shown = f"{typed.text} ({typed.origin})"
+        if not _reaches(soft, least):
             reload = "; systemctl daemon-reload" if ask else ""
             yield Row(what, expected, shown, WRONG, comment_out([typed.origin]) + reload)
             continue
@@ -105,14 +101,25 @@ def check_services(host: Host, ask: Ask | None) -> Iterator[Row]:
             yield Row(what, expected, f"{answer}, from before the files changed", WRONG, "systemctl daemon-reload")
 
 
-def _manager_settings(host: Host) -> dict[str, dropins.Said]:
-    found: dict[str, dropins.Said] = {}
+def _last_readable(
+    said: Sequence[tuple[str, dropins.Said]], limit: settings.ServiceLimit
+) -> tuple[dropins.Said | None, int | None]:
+    """What counts of a limit's settings, and its soft limit; None where systemd can read none of them."""
+    for name, typed in reversed(said):
+        if name == limit.setting:
+            try:
+                return typed, dropins.parse_rlimit(typed.text, units=limit.item == "memlock")[0]
+            except ValueError:
+                continue
+    return None, None
+
+
+def _manager_settings(host: Host) -> Iterator[tuple[str, dropins.Said]]:
     main = next((path for folder in dropins.FOLDERS if host.exists(path := f"{folder}/systemd/system.conf")), None)
     places = [f"{folder}/systemd/system.conf.d" for folder in dropins.FOLDERS]
     folders = {place: host.names(place) for place in places}
     for path in ([main] if main else []) + list(dropins.order(folders)):
-        found.update(dropins.parse_manager(host.read(path) or "", path))
-    return found
+        yield from dropins.parse_manager(host.read(path) or "", path)
 
 
 def ask_systemd(setting: str) -> str | None:
