@@ -213,13 +213,18 @@ def test_a_command_that_is_not_there_is_tried_once_in_a_minute(host: Host, engin
         assert work.last().state == "failed"
 
 
-def test_an_end_for_want_of_memory_is_told(host: Host, engine: FakeEngine) -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_an_end_for_want_of_memory_is_told_also_by_an_engine_that_has_lost_it(
+    host: Host, engine: FakeEngine, *, told: bool
+) -> None:
     engine.state.add_image(SPEC.image)
+    host.replace("/proc/vmstat", "oom_kill 7\n")
     with at_work(host, SPEC) as work:
         work.until("running")
-        for _ in range(2):
+        for kills in (8, 9):
             since = work.mark()
-            engine.state.end(NAME, 137, oom=True)
+            host.replace("/proc/vmstat", f"nr_free_pages 4\noom_kill {kills}\n")
+            engine.state.end(NAME, 137, oom=told)
             engine.until(lambda: running(engine), 5)
             work.until("running", since=since)
         assert any("OOM" in one.reason for one in work.told)

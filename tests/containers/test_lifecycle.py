@@ -148,7 +148,7 @@ class Life:
         self.count = 0
         self.memory, _ = decide(SPEC, self.memory, look(container("running")), self.now)
 
-    def end(self, ran_s: float = 1.0, code: int = 3, *, oom: bool = False) -> Decision:
+    def end(self, ran_s: float = 1.0, code: int = 3, *, oom: bool = False, oom_kills: bool = False) -> Decision:
         """It has run so long and ended."""
         self.count += 1
         self.now += ran_s
@@ -160,7 +160,7 @@ class Life:
             started_at=f"2026-01-{self.count % 27 + 1:02}T00:00:00Z",
             finished_at=f"2026-01-{self.count % 27 + 1:02}T00:{minutes:02}:{seconds:02}.{self.count}Z",
         )
-        self.memory, decision = decide(SPEC, self.memory, look(ended), self.now)
+        self.memory, decision = decide(SPEC, self.memory, look(ended, oom_kills=oom_kills), self.now)
         self._again = ended
         return decision
 
@@ -226,9 +226,18 @@ def test_a_kill_for_want_of_memory_is_told_as_such() -> None:
     assert "OOM" in life.end(code=137, oom=True).reason
 
 
+def test_where_the_engine_has_lost_it_the_kernel_s_own_count_tells_a_kill_for_want_of_memory() -> None:
+    life = Life()
+    life.end()
+    life.start()
+    assert "OOM" in life.end(code=137, oom_kills=True).reason
+    life.start()
+    assert "OOM" not in life.end(code=3, oom_kills=True).reason
+
+
 @pytest.mark.parametrize(("code", "words"), [(137, "SIGKILL"), (143, "SIGTERM"), (1, "ended with 1"), (255, "255")])
 def test_an_end_is_told_in_words(code: int, words: str) -> None:
-    assert words in describe_end(SPEC, container("exited", exit_code=code))
+    assert words in describe_end(SPEC, container("exited", exit_code=code), oom_kills=False)
 
 
 @pytest.mark.parametrize(

@@ -178,10 +178,7 @@ class Fleet:
             for name, supervisor in self._supervisors.items():
                 if engine_name(name) != event.name:
                     continue
-                supervisor.follow(self._situation(name))
-                if (
-                    event.action == "oom"
-                ):  # the container itself may be said to have been out of memory too late, or never
-                    log.warning(
-                        "container_out_of_memory", container=name, reason=describe_oom(self._situation(name).spec)
-                    )
+                situation = self._situation(name)
+                supervisor.follow(situation)
+                if event.action == "oom":  # of any process in it: it may live on
+                    log.warning("container_out_of_memory", container=name, reason=describe_oom(situation.spec))

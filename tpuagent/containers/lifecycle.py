@@ -82,7 +82,7 @@ class Look:
 
     `conflict` says why it must stand down. `stopped`: an operator wants it stopped. `has_image`: the engine has the
     image that a new container is to have. `listening`: somebody listens on its port. `settled`: it is known what kind
-    of host this is.
+    of host this is. `oom_kills`: the kernel has just killed somebody for want of memory.
     """
 
     container: Container | None
@@ -92,6 +92,7 @@ class Look:
     has_image: bool = False
     listening: bool = True
     settled: bool = True
+    oom_kills: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def decide(spec: Spec, memory: Memory, look: Look, now: float, jitter: float = 1
     if container and container.state in _ALIVE:
         return _keep(spec, memory, look, container, now)
     if container and container.state in _ENDED and _fits(spec, look, container):
-        memory = _count_end(spec, memory, container, now, jitter)
+        memory = _count_end(spec, memory, look, container, now, jitter)
     memory = replace(memory, fresh=False, up_since=0.0, silent_since=0.0)
     return memory, _obstacle(spec, memory, look, now) or Decision("starting", action=_next_action(spec, look))
 
@@ -231,7 +232,7 @@ def _running(spec: Spec, memory: Memory, listening: bool, now: float) -> tuple[M
     return memory, Decision("silent", why, awaits_port=True)
 
 
-def _count_end(spec: Spec, memory: Memory, container: Container, now: float, jitter: float) -> Memory:
+def _count_end(spec: Spec, memory: Memory, look: Look, container: Container, now: float, jitter: float) -> Memory:
     """Each end counts once, and only if this agent was there when it happened."""
     end = f"{container.id} {container.finished_at}"
     if end == memory.ended or not container.finished_at:
@@ -241,7 +242,7 @@ def _count_end(spec: Spec, memory: Memory, container: Container, now: float, jit
     failures = 0 if container.ran_s >= HEALTHY_S else memory.failures
     memory = replace(memory, ended=end, failures=failures, restarts=memory.restarts + 1)
     rare = container.exit_code in _NOT_FOUND_CODES
-    return _plan_retry(memory, describe_end(spec, container), now, jitter, rare=rare)
+    return _plan_retry(memory, describe_end(spec, container, oom_kills=look.oom_kills), now, jitter, rare=rare)
 
 
 def describe_oom(spec: Spec) -> str:
@@ -250,10 +251,10 @@ def describe_oom(spec: Spec) -> str:
     return f"the kernel killed it (OOM): it wanted {limit}"
 
 
-def describe_end(spec: Spec, container: Container) -> str:
+def describe_end(spec: Spec, container: Container, *, oom_kills: bool) -> str:
     """Why it ended, and what to do if it does so again."""
     code = container.exit_code
-    if container.oom_killed:
+    if container.oom_killed or (oom_kills and code == _SIGNALS + signal.SIGKILL):
         return describe_oom(spec)
     if code in _NOT_FOUND_CODES:
         return f"its command cannot be run ({code}); see containers.{spec.name}.command and .image"

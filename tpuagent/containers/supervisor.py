@@ -16,6 +16,7 @@ from tpuagent.containers.engine import Engine
 from tpuagent.containers.images import Account, fetch
 from tpuagent.containers.lifecycle import Action, Create, Decision, Fetch, Look, Memory, Remove, Start, Stop, Unpause
 from tpuagent.containers.objects import Container
+from tpuagent.containers.oom import OomKills
 from tpuagent.containers.ports import listening_sockets
 from tpuagent.containers.records import Record, lock_file, parse_record, record_file
 from tpuagent.containers.sockets import is_stopping
@@ -54,6 +55,7 @@ class Supervisor:
         self._situation = situation
         self._account = account
         self._teller = Teller(host, tell)
+        self._oom_kills = OomKills(host)
         self._open_engine = open_engine
         self._asked: Queue[Situation | None] = Queue()
         self._engine: Engine | None = None
@@ -181,11 +183,12 @@ class Supervisor:
             has_image=wanted and container is None and self._has_image(engine),
             listening=self._listening(),
             settled=self._situation.gke is not None,
+            oom_kills=self._oom_kills.recent(time.monotonic()),
         )
         before = self._memory
         self._memory, decision = lifecycle.decide(spec, before, look, time.monotonic(), _jitter())
         if container and self._memory.restarts > before.restarts:
-            end = lifecycle.describe_end(spec, container)
+            end = lifecycle.describe_end(spec, container, oom_kills=look.oom_kills)
             log.warning(
                 "container_ended",
                 container=spec.name,
