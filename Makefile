@@ -68,8 +68,9 @@ reproducible:
 piuparts: venv deb
 	$(bin)/pytest -v tests/packaging_chroot/test_tools.py $(ARGS)
 
+# Two of these at a time: chroots, the guests of one distribution, those of another. Each uses about one processor.
 vm-test: venv deb
-	$(bin)/pytest -v tests/packaging_chroot tests/vm $(ARGS)
+	$(bin)/pytest -v -n 2 tests/packaging_chroot tests/vm $(ARGS)
 
 vm-shell: venv deb
 	$(bin)/python -m tests.vm.shell

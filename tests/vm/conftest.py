@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from . import image, scenery
 from .guest import Guest
 from .machine import EIGHT_CHIPS, Machine
-from .progress import Say
+from .progress import Say, say_on_stderr
 from .recipe import DISTRIBUTIONS, Distribution
 
 HERE = Path(__file__).parent
+NAMES = [distribution.name for distribution in DISTRIBUTIONS]
 # Not one of Google's by its firmware, so that no test has to serve metadata but those that are about it.
 SHARED = Machine((*EIGHT_CHIPS, "network"), google=False)
 
@@ -43,6 +45,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(not_root)
 
 
+class ByDistribution(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
+    """Chroots, the guests of one distribution and those of another: what shares a guest stays in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, parameters = nodeid.partition("[")
+        guests = path.startswith("tests/vm/")
+        return next((name for name in NAMES if guests and name in parameters), "guests" if guests else "chroots")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByDistribution:
+    return ByDistribution(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
     """Show the console of each guest that a failed test used."""
@@ -62,10 +77,10 @@ def say(pytestconfig: pytest.Config) -> Say:
     reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
 
     def write(line: str) -> None:
-        if capture and reporter:
-            with capture.global_and_fixture_disabled():
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            if reporter:
                 reporter.ensure_newline()
-                reporter.write_line(f"vm: {line}")
+            say_on_stderr(line)  # the only way to the terminal from a process that runs a part of the tests
 
     return write
 
