@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tpuagent.containers.supervisor import Supervisor
 
 LOCK = "/run/tpu-agent/agent.lock"  # two agents would take each other's work for a fault
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STOP_LIMIT_S = 5.0
 # A pass over eight functions that all wait for their deadlines, twice, after the longest wait for the next pass.
 DEVICES_DEADLINE_S = PERIOD_S + 120.0
@@ -72,7 +73,7 @@ class Agent:
             "metadata": Worker("metadata", self._metadata.run, self._metadata.stop, METADATA_DEADLINE_S),
             "signals": Worker("signals", self._await_signals, lambda: None, float("inf")),
         }
-        self._picture = Picture(self._config.metadata.tpu_env.ready_wait_s)
+        self._picture = Picture(self._config.metadata.tpu_env.ready_wait_s, host.read(BOOT_ID) or "")
         self._published: status.Document = {}
         self._started_ticks = status.started_ticks(host, os.getpid())
         self._ready = False

@@ -19,13 +19,14 @@ log = structlog.get_logger()
 class Picture:
     """The last that was told of each thing. `ready_wait_s`: how long tpu-env is awaited before the host is called up.
 
-    `gke` None: nobody knows yet whether this is a node of Google Kubernetes Engine.
+    `boot` tells this boot from others. `gke` None: nobody knows yet whether this is a node of Google Kubernetes Engine.
     """
 
-    def __init__(self, ready_wait_s: float) -> None:
+    def __init__(self, ready_wait_s: float, boot: str = "") -> None:
         self.tpu_env: TpuEnvSeen | None = None
         self.gke: bool | None = None
         self.containers: dict[str, ContainerSeen] = {}
+        self._boot = boot
         self._seen: Pass | None = None
         self._troubles: dict[str, str] = {}
         self._awaited_until = time.monotonic() + ready_wait_s
@@ -83,7 +84,8 @@ class Picture:
         ready = [report.function for report in self._seen.reports if report.state == "ready"]
         missing = sum(report.state not in ("ready", "released") for report in self._seen.reports)
         reason = f"{missing or 'all'} of {len(self._seen.reports)} TPU functions are not usable"
-        nodes = frozenset(f"{node.path}={node.made}" for function in ready for node in function.nodes)
+        # Not their times: udev renews them at each event. Another boot makes others, which may have the same numbers.
+        nodes = frozenset(f"{node.path}={self._boot}.{node.inode}" for function in ready for node in function.nodes)
         return Devices(bool(ready) and not missing, reason, nodes)
 
     def document(self, config: Config, *, starting: bool, pid: int, started_ticks: str) -> status.Document:

@@ -56,12 +56,12 @@ def test_a_node_stays_the_same_when_it_is_opened_to_users_and_is_another_after_a
     opened = look_at_node(kernel.host, path)
     assert first
     assert opened
-    assert opened.made == first.made
+    assert opened.inode == first.inode
     assert unbind(kernel.host, function) == 0
     assert bind(kernel.host, function) == 0
     again = look_at_node(kernel.host, path)
     assert again
-    assert again.made != first.made
+    assert again.inode != first.inode
 
 
 def test_the_number_of_the_node_is_in_sysfs_and_is_not_the_number_of_the_group(kernel: Kernel, function: str) -> None:

@@ -110,13 +110,14 @@ class Access:
 class Node:
     """A device node as it is: its path, its device number, and who may open it.
 
-    `made` tells it from one that was there before under the same path: a rebind makes a new node.
+    `inode` tells it from one that was there before in this boot under the same path: a rebind makes a new node, and
+    devtmpfs gives no number twice.
     """
 
     path: str
     number: int
     access: Access
-    made: str = ""
+    inode: int = 0
 
 
 @dataclass(frozen=True)

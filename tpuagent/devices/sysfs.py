@@ -136,8 +136,7 @@ def look_at_node(host: Host, path: str) -> Node | None:
     if found is None or not stat.S_ISCHR(found.st_mode):
         return None
     access = Access(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
-    # Not the change time: that a node was given its mode does not make it another one.
-    return Node(path, found.st_rdev, access, f"{found.st_ino}.{found.st_mtime:.6f}")
+    return Node(path, found.st_rdev, access, found.st_ino)
 
 
 def shared_nodes(host: Host) -> tuple[Node, ...]:
