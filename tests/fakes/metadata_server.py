@@ -229,6 +229,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     # As it should not be ------------------------------------------------------------------------------------------
 
+    def _fault_none(self) -> None:
+        self._answer()
+
     def _fault_html(self) -> None:
         self._send(200, b"<html><body>Please sign in</body></html>", "text/html", genuine=False)
 

@@ -266,6 +266,17 @@ def test_one_line_is_logged_when_the_server_goes_and_one_when_it_comes_back(
     ], logged
 
 
+@pytest.mark.parametrize(
+    "faults", [("none", "503"), ("none", "short", "503", "silence"), ("oversized", "503"), ("oversized", "none")]
+)
+def test_what_kind_of_host_it_is_is_asked_again_soon_and_whatever_tpu_env_is(
+    server: FakeMetadataServer, host: Host, faults: tuple[str, ...]
+) -> None:
+    server.fail(*faults)
+    with watching(host, server.host) as work:
+        assert work.until_place() == PlaceSeen(gke=False)
+
+
 @pytest.mark.parametrize(("attributes", "gke"), [({}, False), ({"kube-env": "x"}, True), ({"kube-labels": "x"}, True)])
 def test_what_kind_of_host_it_is_is_told_once(host: Host, attributes: dict[str, str], gke: bool) -> None:
     with FakeMetadataServer({"tpu-env": "TPU_WORKER_ID: '0'\n", **attributes}) as server:

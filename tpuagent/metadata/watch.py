@@ -71,7 +71,7 @@ class MetadataWatch:
         self._etag: str | None = None
         self._content: TpuEnv | None = None
         self._body: bytes | None = None
-        self._failures = self._idle = 0
+        self._failures = self._idle = self._place_failures = 0
         self._said: TpuEnvSeen | None = None
         self._lost = False
         self._placed = False
@@ -110,11 +110,14 @@ class MetadataWatch:
             self._reached()
             self._etag = None
             self._say(TpuEnvSeen("bad", self._policy.tpu_env.path, fault.why, self._content))
-            return self._delay(self._pace.absent, 1)
-        self._reached()
-        delay_s = self._take(answer, took_s=time.monotonic() - began)
-        self._find_place()
-        return delay_s
+            delay_s = self._delay(self._pace.absent, 1)
+        else:
+            self._reached()
+            delay_s = self._take(answer, took_s=time.monotonic() - began)
+        if self._find_place():
+            return delay_s
+        self._etag = None  # containers wait for the place: it must not wait for a request that the server holds
+        return self._delay(self._pace.retry, self._place_failures)
 
     def _ask(self) -> Answer:
         if self._etag is None:
@@ -142,16 +145,20 @@ class MetadataWatch:
         self._tell(TpuEnvSeen("unreachable", self._policy.tpu_env.path, str(fault), self._content))
         return self._delay(self._pace.retry, self._failures)
 
-    def _find_place(self) -> None:
-        """What kind of host this is, once: a host does not become another one."""
+    def _find_place(self) -> bool:
+        """Find out what kind of host this is, once: a host does not become another one. Whether it is known."""
         if self._placed:
-            return
+            return True
         try:
             gke = is_gke(self._server)
-        except (ServerUnreachable, BadAnswer):
-            return  # the next look asks again
+        except (ServerUnreachable, BadAnswer) as fault:
+            self._place_failures += 1
+            if self._place_failures == 1:
+                log.warning("place_unknown", reason=str(fault))
+            return False
         self._placed = True
         self._tell(PlaceSeen(gke))
+        return True
 
     def _not_here(self) -> float:
         if not self._placed:
