@@ -46,9 +46,12 @@ def configured(stage: Stage, text: str, back: str = "container_running container
     journal = Journal(stage.guest)
     stage.guest.write(DROP_IN, text)
     stage.guest.check(["systemctl", "reload", UNIT])
-    yield journal
-    stage.guest.check(["rm", DROP_IN])
-    stage.after(lambda: stage.guest.check(["systemctl", "reload", UNIT]), back)
+    try:
+        yield journal
+    finally:
+        stage.guest.check(["rm", DROP_IN])
+        after = stage.after(lambda: stage.guest.check(["systemctl", "reload", UNIT]))
+    after.wait_for(back, 120)
 
 
 def restart_agent(stage: Stage, *logged: str) -> Journal:
@@ -210,6 +213,16 @@ def test_functions_that_are_bound_anew_get_a_new_container(stage: Stage) -> None
     assert sorted(inside) == sorted(stage.guest.check(["ls", "/dev/vfio"]).split())
 
 
+def test_events_of_the_nodes_leave_it_alone(stage: Stage) -> None:
+    before, nodes = stage.inspect(), f"stat -c %.Y /dev/vfio/{stage.guest.check('ls /dev/vfio').split()[0]}"
+    times = stage.guest.check(nodes)
+    stage.guest.check("udevadm trigger --action=change --subsystem-match=vfio; udevadm settle", timeout_s=SLOW_S)
+    assert stage.guest.check(nodes) != times, "udev gives a node new times"
+    restart_agent(stage, "container_running")
+    after = stage.inspect()
+    assert (after["Id"], after["State"]["StartedAt"]) == (before["Id"], before["State"]["StartedAt"])
+
+
 def test_one_that_hangs_is_told_and_not_killed(stage: Stage) -> None:
     before = stage.inspect()["State"]["StartedAt"]
     stage.after(lambda: stage.ask("hang"), "container_silent", timeout_s=SLOW_S)
@@ -282,9 +295,11 @@ def test_beside_the_stock_agent_it_stands_down(stage: Stage) -> None:
     assert "vbarcontrolagent" in stage.vbar()["reason"]
     guest.check(["docker", "rm", "-f", "vbarcontrolagent"])
     guest.check(["systemd-run", "--unit=taken", "busybox", "nc", "-ll", "-p", "8353", "-e", "cat"])
-    restart_agent(stage, "container_stood_down")
-    assert "port 8353 is taken by process" in stage.vbar()["reason"]
-    guest.check(["systemctl", "stop", "taken"])
+    try:
+        restart_agent(stage, "container_stood_down")
+        assert "port 8353 is taken by process" in stage.vbar()["reason"]
+    finally:
+        guest.check(["systemctl", "stop", "taken"])
     restart_agent(stage, "container_running")
 
 
