@@ -19,6 +19,7 @@ from tests.vm.stage import VBAR, Stage
 
 ROUNDS = 5
 POLICY = "by-policy"
+DROP_IN = "/etc/tpu-agent/config.d/90-bench.yaml"
 LIMIT_MS = 50.0
 HEALTHY_S = 11  # after ten seconds Docker forgets that a container has ended before
 LONGEST_S = 300
@@ -49,27 +50,15 @@ def main() -> int:
         stage = Stage(guest)
         stage.await_status("vbar running", LONGEST_S)
         name = stage.inspect()["Config"]["Image"]
-        guest.check(
-            [
-                "docker",
-                "run",
-                "-d",
-                "--privileged",
-                "--restart=always",
-                "--name",
-                POLICY,
-                name,
-                "busybox",
-                "sleep",
-                "9999",
-            ],
-            timeout_s=LONGEST_S,
-        )
+        guest.write(DROP_IN, "containers: {telemetry: {enabled: true}}\n")
+        reload = ["systemctl", "reload", "tpu-agent"]
+        stage.after(lambda: guest.check(reload), "container_running container=telemetry", timeout_s=LONGEST_S)
+        other = f"docker run -d --privileged --restart=always --name {POLICY} {name} busybox sleep 9999"
+        guest.check(other, timeout_s=LONGEST_S)
         ours, policys = [], []
         for _ in range(ROUNDS):
-            guest.check(
-                ["tpuagent", "containers", "restart", "vbar"], timeout_s=LONGEST_S
-            )  # forgets what has ended before
+            forget = ["tpuagent", "containers", "restart", "vbar"]  # what has ended before
+            guest.check(forget, timeout_s=LONGEST_S)
             guest.check(["sleep", str(HEALTHY_S)])
             ours.append(gap_ms(guest, VBAR))
             policys.append(gap_ms(guest, POLICY))
@@ -80,7 +69,9 @@ def main() -> int:
         f"from end to start, median of {ROUNDS}: agent {median(ours):.0f} ms, Docker's policy {median(policys):.0f} ms"
     )
     print(f"difference {more:+.0f} ms, limit +{LIMIT_MS:.0f} ms on this emulated processor: {verdict}")
-    print(f"resident memory of the agent with its container: {rss / 1000:.1f} MB, limit {RSS_LIMIT_KIB / 1000:.0f} MB")
+    print(
+        f"resident memory of the agent with both containers: {rss / 1000:.1f} MB, limit {RSS_LIMIT_KIB / 1000:.0f} MB"
+    )
     return int(more > LIMIT_MS or rss > RSS_LIMIT_KIB)
 
 

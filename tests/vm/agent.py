@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
+from .channel import CommandTimedOut
 from .guest import Guest
 
 UNIT = "tpu-agent.service"
 PCI = "/sys/bus/pci/devices"
 DRIVERS = "/sys/bus/pci/drivers"
+FOLLOWED_S = 30.0
 
 
 class Journal:
@@ -22,14 +25,28 @@ class Journal:
 
     def wait_for(self, text: str, timeout_s: float = 60) -> None:
         """Return as soon as a line with `text` has been logged since then."""
-        follow = self._guest.start(
-            ["journalctl", "--unit", UNIT, "--after-cursor", self._cursor, "--follow", "--output=cat", "--lines=all"]
-        )
-        try:
-            follow.wait_for(text, timeout_s)
-        finally:
-            follow.kill()
-            follow.wait()
+        watch = [
+            "journalctl",
+            "--unit",
+            UNIT,
+            "--after-cursor",
+            self._cursor,
+            "--follow",
+            "--output=cat",
+            "--lines=all",
+        ]
+        end = time.monotonic() + timeout_s
+        while True:  # with another follower now and then: the log counts, and not what one follower was told of it
+            follow = self._guest.start(watch)
+            try:
+                follow.wait_for(text, max(0.0, min(FOLLOWED_S, end - time.monotonic())))
+                return
+            except CommandTimedOut:
+                if time.monotonic() >= end:
+                    raise
+            finally:
+                follow.kill()
+                follow.wait()
 
     def text(self) -> str:
         """What was logged since then."""
