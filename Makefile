@@ -68,7 +68,7 @@ reproducible:
 piuparts: venv deb
 	$(bin)/pytest -v tests/packaging_chroot/test_tools.py $(ARGS)
 
-# Two of these at a time: chroots, the guests of one distribution, those of another. Each uses about one processor.
+# Chroots beside guests; two guests at a time would only keep each other from working.
 vm-test: venv deb
 	$(bin)/pytest -v -n 2 tests/packaging_chroot tests/vm $(ARGS)
 

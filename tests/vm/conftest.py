@@ -22,7 +22,6 @@ from .progress import Say, say_on_stderr
 from .recipe import DISTRIBUTIONS, Distribution
 
 HERE = Path(__file__).parent
-NAMES = [distribution.name for distribution in DISTRIBUTIONS]
 # Not one of Google's by its firmware, so that no test has to serve metadata but those that are about it.
 SHARED = Machine((*EIGHT_CHIPS, "network"), google=False)
 
@@ -45,17 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(not_root)
 
 
-class ByDistribution(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
-    """Chroots, the guests of one distribution and those of another: what shares a guest stays in one process."""
+class ChrootsBesideGuests(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
+    """Guests stay in one process, which shares them among tests and has the processors that an emulated guest wants."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path, _, parameters = nodeid.partition("[")
-        guests = path.startswith("tests/vm/")
-        return next((name for name in NAMES if guests and name in parameters), "guests" if guests else "chroots")
+        return "guests" if nodeid.startswith("tests/vm/") else "chroots"
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByDistribution:
-    return ByDistribution(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ChrootsBesideGuests:
+    return ChrootsBesideGuests(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
