@@ -75,6 +75,17 @@ def status_line(guest: Guest) -> str:
     return show(guest, "StatusText")
 
 
+def await_status(guest: Guest, part: str, timeout_s: float = 20) -> str:
+    """The status line, as soon as it has this in it: sooner than by the look that the agent takes once in a minute.
+
+    What is logged, or done by a command, is in the line a moment later; no event tells when systemd has taken it.
+    """
+    end = time.monotonic() + timeout_s
+    while part not in (line := status_line(guest)) and time.monotonic() < end:
+        time.sleep(0.25)
+    return line
+
+
 def devices(guest: Guest) -> dict[str, dict[str, Any]]:
     """What `tpuagent devices --json` prints, by address."""
     return {entry["address"]: entry for entry in json.loads(guest.check(["tpuagent", "devices", "--json"]))}

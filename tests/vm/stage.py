@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
-from .agent import Journal, status_line
+from .agent import Journal, await_status
 from .guest import Guest
 from .scenery import REQUESTS
 from .standins import PORT
@@ -58,11 +57,8 @@ class Stage:
         return journal
 
     def await_status(self, part: str, timeout_s: float = 60) -> str:
-        """The status line, as soon as it has this in it. No event tells when systemd has taken it."""
-        end = time.monotonic() + timeout_s
-        while part not in (line := status_line(self.guest)) and time.monotonic() < end:
-            time.sleep(0.25)
-        return line
+        """The status line, as soon as it has this in it."""
+        return await_status(self.guest, part, timeout_s)
 
     def listens(self) -> bool:
         """Whether somebody listens on vBar's port."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .agent import UNIT, Journal, await_ready, devices, driver, group_node, show, status_line
+from .agent import UNIT, Journal, await_ready, await_status, devices, driver, group_node, show, status_line
 from .conftest import SHARED, Boot
 from .guest import Guest
 from .machine import Machine
@@ -42,7 +42,7 @@ def test_the_network_function_of_the_same_vendor_is_not_touched(guest: Guest) ->
 
 def test_the_unit_is_active_and_its_status_line_tells_the_truth(guest: Guest) -> None:
     assert show(guest, "ActiveState") == "active"
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
     assert show(guest, "NRestarts") == "0"
     shown = guest.run(["tpuagent", "status", "--json"], user=USER)
     assert shown.code == 0
@@ -71,10 +71,11 @@ def test_a_function_plugged_in_is_made_ready_and_one_pulled_out_is_forgotten(gue
     journal = Journal(guest)
     identity, address = guest.plug("v6e")
     journal.wait_for(f"function_ready address={address}")
-    assert status_line(guest) == ALL_READY.replace("2 of 2 v6e", "3 of 3 v6e")
+    nine = ALL_READY.replace("2 of 2 v6e", "3 of 3 v6e")
+    assert await_status(guest, nine) == nine
     guest.unplug(identity)
     journal.wait_for(f"function_gone address={address}")
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
 
 
 def test_without_an_iommu_the_host_is_degraded_and_says_what_to_do(boot: Boot) -> None:
@@ -95,7 +96,7 @@ def test_without_a_tpu_the_unit_is_active_and_weakens_nothing(boot: Boot) -> Non
     guest = boot(Machine(("network",)), name="no-tpu")
     await_ready(guest)
     assert show(guest, "ActiveState") == "active"
-    assert status_line(guest) == "no TPU functions on this host"
+    assert await_status(guest, "no TPU functions on this host") == "no TPU functions on this host"
     assert guest.run(["tpuagent", "status"]).code == 0
     assert guest.read("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts").strip() == "N"
     assert guest.check("tpuagent bind --all") == "no TPU functions on this host\n"

@@ -10,7 +10,7 @@ import pytest
 from tests.metadata import corpus
 
 from . import image
-from .agent import UNIT, Journal, await_ready, show, status_line
+from .agent import UNIT, Journal, await_ready, await_status, show, status_line
 from .guest import Guest
 from .machine import Machine
 from .metadata import PATH, READ, VALUES, install_server, read_by_shell, read_by_unit, set_document, set_tpu_env
@@ -94,7 +94,8 @@ def test_a_page_that_asks_to_sign_in_is_never_taken_for_the_server(host: Guest) 
     host.check("ip address add 169.254.169.254/32 dev lo")
     try:
         host.check("until tpuagent status | grep 'somebody else answers there'; do sleep 0.1; done")
-        assert "; no tpu-env: cannot reach the metadata server: 169.254.169.254: somebody else" in status_line(host)
+        shown = "; no tpu-env: cannot reach the metadata server: 169.254.169.254: somebody else"
+        assert shown in await_status(host, shown)
         refused = host.run(["tpuagent", "env", "refresh"])
         assert (refused.code, refused.stdout) == (21, "")
         assert host.run(["test", "-e", PATH]).code == 1
@@ -109,7 +110,7 @@ def test_a_page_that_asks_to_sign_in_is_never_taken_for_the_server(host: Guest) 
 
 def test_when_the_server_comes_the_agent_is_ready_by_itself(served: Guest) -> None:
     assert show(served, "NRestarts") == "0"
-    assert status_line(served) == GOOD
+    assert await_status(served, GOOD) == GOOD
     assert served.check(["tpuagent", "status"], user=USER).startswith(f"ready: {GOOD}\n")
     assert served.check(["stat", "--format=%a %U:%G", PATH, str(Path(PATH).parent)]) == "644 root:root\n755 root:root\n"
     assert served.read(PATH) == "".join(f'{name}="{value}"\n' for name, value in VALUES.items())
@@ -134,7 +135,7 @@ def test_it_stops_at_once_and_a_silent_name_server_does_not_delay_the_next_start
         assert float(ended) - float(began) < 5, "while the server holds its request"
         journal = Journal(served)
         served.check(["systemctl", "start", UNIT], timeout_s=READY_WAIT_S - 5)
-        assert status_line(served) == GOOD
+        assert await_status(served, GOOD) == GOOD
         assert "metadata_server_lost" not in journal.text()
     finally:
         served.check(": >/etc/resolv.conf; ip route del 192.0.2.0/24 dev lo")
@@ -191,7 +192,7 @@ def test_files_that_cannot_be_written_are_said_and_stay_as_they_are(served: Gues
     assert served.check(["cat", "/etc/environment", PATH]) == before
     set_tpu_env(served, VALUES)
     served.check(f"rm -r {Path(UNIT_DROP_IN).parent}; systemctl daemon-reload; systemctl restart {UNIT}")
-    assert status_line(served) == GOOD
+    assert await_status(served, GOOD) == GOOD
     assert served.read("/etc/environment").splitlines() == OUR_LINES
 
 
@@ -208,7 +209,7 @@ def test_after_a_reboot_a_unit_that_follows_the_agent_has_the_values_and_nothing
     served.reboot()
     served.check(["systemctl", "start", "workload.service"])  # returns when it has run, as it does at every boot
     assert show(served, "NRestarts") == "0"
-    assert status_line(served) == GOOD
+    assert await_status(served, GOOD) == GOOD
     (ran,), (ready,) = moments(served, "workload.service", "ExecMainStart"), moments(served, UNIT, "ActiveEnter")
     assert ran > ready
     assert read_by_unit(served, again=False).items() >= VALUES.items()

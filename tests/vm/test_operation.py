@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from .agent import DRIVERS, PCI, UNIT, Journal, await_ready, devices, driver, give_to, group_node, show, status_line
+from .agent import (
+    DRIVERS,
+    PCI,
+    UNIT,
+    Journal,
+    await_ready,
+    await_status,
+    devices,
+    driver,
+    give_to,
+    group_node,
+    show,
+    status_line,
+)
 from .channel import Running
 from .guest import Guest
 from .test_boot import ALL_READY
@@ -58,7 +71,7 @@ def test_a_function_that_another_driver_has_is_taken_over_and_can_be_given_back(
     assert driver(guest, address) == "pci-stub"
     journal.wait_for(f"function_released address={address}")
     assert "1 released" not in status_line(guest)
-    assert f"{address} released" in status_line(guest)
+    assert f"{address} released" in await_status(guest, f"{address} released")
     guest.check(["systemctl", "restart", UNIT])
     assert driver(guest, address) == "pci-stub", "released means released, also for the next agent"
     guest.check(["tpuagent", "bind", address])
@@ -72,7 +85,7 @@ def test_the_function_that_had_another_driver_when_the_agent_started_is_bound(gu
     give_to(guest, address, "pci-stub")
     guest.check(["systemctl", "start", UNIT])
     assert driver(guest, address) == "vfio-pci"
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
 
 
 def test_a_rebind_by_hand_is_repaired(guest: Guest) -> None:
@@ -104,7 +117,7 @@ def test_a_held_function_is_refused_at_once_and_its_holder_named(guest: Guest) -
         (holder,) = devices(guest)[address]["holders"]
         assert f"process {holder['pid']} " in refused.stderr
         assert driver(guest, address) == "vfio-pci"
-        assert status_line(guest) == ALL_READY
+        assert await_status(guest, ALL_READY) == ALL_READY
     guest.check(["tpuagent", "unbind", address])
     guest.check(["tpuagent", "bind", address])
 
@@ -119,7 +132,7 @@ def test_while_an_unbind_waits_in_the_kernel_everything_still_answers(guest: Gue
         )  # the kernel tells nobody that the wait has begun; or within a minute
         # Not by the journal: on Linux 6.1 the journal itself waits for the function.
         guest.check("until tpuagent status | grep 'release pending'; do sleep 0.1; done", timeout_s=AT_ONCE_S)
-        assert "release pending" in status_line(guest)
+        assert "release pending" in await_status(guest, "release pending")
         assert "release pending" in guest.run(["tpuagent", "status"], timeout_s=AT_ONCE_S).stdout
         seen = json.loads(guest.run(["tpuagent", "devices", "--json"], timeout_s=AT_ONCE_S).stdout)
         (entry,) = (entry for entry in seen if entry["address"] == address)
@@ -131,12 +144,12 @@ def test_while_an_unbind_waits_in_the_kernel_everything_still_answers(guest: Gue
             assert "release pending" in refused.stderr
         assert guest.run(["tpuagent", "bind", "--all"], timeout_s=AT_ONCE_S).code == 18
         guest.check(["systemctl", "restart", UNIT], timeout_s=AT_ONCE_S)
-        assert "release pending" in status_line(guest)
+        assert "release pending" in await_status(guest, "release pending")
         holder.kill()
         waiting.wait()
     guest.check(["tpuagent", "bind", address])
     assert driver(guest, address) == "vfio-pci"
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
 
 
 def test_events_lost_in_a_flood_do_not_deafen_the_agent(guest: Guest) -> None:
@@ -165,7 +178,7 @@ def test_a_killed_agent_comes_back_and_finishes(guest: Guest) -> None:
         guest.check(["systemctl", "kill", "--signal=KILL", UNIT])
         journal.wait_for("Scheduled restart job")
         guest.check(["systemctl", "start", UNIT])  # joins the start that is under way
-        assert status_line(guest) == ALL_READY
+        assert await_status(guest, ALL_READY) == ALL_READY
 
 
 def test_the_command_and_the_daemon_take_turns(guest: Guest) -> None:
@@ -179,7 +192,7 @@ def test_the_command_and_the_daemon_take_turns(guest: Guest) -> None:
     for command in running:
         result = command.wait(180)
         assert result.code == 0, result.stderr
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
 
 
 def test_a_configuration_with_a_mistake_ends_the_unit_once_with_one_line(guest: Guest) -> None:
@@ -188,13 +201,13 @@ def test_a_configuration_with_a_mistake_ends_the_unit_once_with_one_line(guest: 
     guest.write(drop_in, "devices:\n  mode: 666\n")
     guest.run(["systemctl", "reload", UNIT])
     journal.wait_for("trouble_began")
-    assert f"{drop_in}: line 2: devices.mode" in status_line(guest)
+    assert f"{drop_in}: line 2: devices.mode" in await_status(guest, f"{drop_in}: line 2: devices.mode")
     assert guest.run(["systemctl", "restart", UNIT]).code != 0
     assert (show(guest, "ExecMainStatus"), show(guest, "NRestarts")) == ("78", "0")
     assert show(guest, "ActiveState") == "failed"
     guest.check(["rm", drop_in])
     guest.check(["systemctl", "start", UNIT])
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
 
 
 def test_a_group_of_users_can_have_the_nodes_to_itself(guest: Guest) -> None:
@@ -231,4 +244,4 @@ def test_a_frozen_agent_is_replaced_by_the_watchdog(guest: Guest) -> None:
     journal.wait_for("agent_ready", timeout_s=90)
     guest.check("rm -r /run/systemd/system/tpu-agent.service.d; systemctl daemon-reload")
     guest.check(["systemctl", "restart", UNIT])
-    assert status_line(guest) == ALL_READY
+    assert await_status(guest, ALL_READY) == ALL_READY
