@@ -595,6 +595,13 @@ def test_status_imports_next_to_nothing(tmp_path: Path, run_python: RunPython) -
         assert not found & (HEAVY | {"dataclasses", "typing", "inspect", "tpuagent.config", "tpuagent.devices"})
 
 
+def test_the_daemon_loads_neither_its_log_nor_the_client_of_the_server_before_the_first_pass(
+    run_python: RunPython,
+) -> None:
+    said = run_python("-c", "import sys, tpuagent.agent; print(*sys.modules)")
+    assert not set(said.stdout.split()) & {"structlog", "asyncio", "logging", "requests", "urllib3"}
+
+
 @pytest.mark.parametrize("verb", ["bind --all --dry-run", "unbind --all --dry-run", "devices", "config"])
 def test_a_configuration_of_comments_alone_needs_no_parser(machine: Machine, run_python: RunPython, verb: str) -> None:
     machine.add_function("v5p")

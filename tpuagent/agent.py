@@ -10,8 +10,6 @@ from collections.abc import Callable
 from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
-import structlog
-
 from tpuagent import __version__, status
 from tpuagent.config import Config, load
 from tpuagent.devices.monitor import Monitor
@@ -29,6 +27,7 @@ from tpuagent.events import (
     WorkerNeeded,
 )
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 from tpuagent.metadata.account import ServiceAccount
 from tpuagent.metadata.refresh import open_server
 from tpuagent.metadata.seen import EnvironmentSeen, PlaceSeen, Seen, TpuEnvSeen
@@ -44,12 +43,14 @@ if TYPE_CHECKING:
 LOCK = "/run/tpu-agent/agent.lock"  # two agents would take each other's work for a fault
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 STOP_LIMIT_S = 5.0
+# The first line of the log waits for the first pass, which loading the log would delay; so long at most.
+SILENT_S = 2.0
 # A pass over eight functions that all wait for their deadlines, twice, after the longest wait for the next pass.
 DEVICES_DEADLINE_S = PERIOD_S + 120.0
 METADATA_DEADLINE_S = LONGEST_SILENCE_S + 60.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Agent:
@@ -76,6 +77,7 @@ class Agent:
         self._picture = Picture(self._config.metadata.tpu_env.ready_wait_s, host.read(BOOT_ID) or "")
         self._published: status.Document = {}
         self._started_ticks = status.started_ticks(host, os.getpid())
+        self._said = False
         self._ready = False
 
     def run(self) -> int:
@@ -88,7 +90,6 @@ class Agent:
             return self._run()
 
     def _run(self) -> int:
-        log.info("agent_started", version=__version__, pid=os.getpid())
         # Before any thread starts: they inherit the mask, and only the signals' worker takes the signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._publish()
@@ -121,12 +122,15 @@ class Agent:
         while True:
             if not any(worker.late for worker in self._workers.values()):
                 self._manager.alive()
-            try:
+            event: Event | None = None
+            with contextlib.suppress(Empty):
                 event = self._inbox.get(timeout=self._tick_s())
-            except Empty:
-                self._publish()
-                continue
+            if not self._said:
+                self._said = True
+                log.info("agent_started", version=__version__, pid=os.getpid())
             match event:
+                case None:
+                    pass
                 case StopAsked():
                     return 0
                 case WorkerDied(worker, fault):
@@ -137,8 +141,10 @@ class Agent:
             self._publish()
 
     def _tick_s(self) -> float | None:
-        """How long the loop may wait for an event: for the watchdog's sake, and READY's."""
+        """How long the loop may wait for an event: for the watchdog's sake, READY's, and the first line's."""
         limits = [self._manager.watchdog_s / 2] if self._manager.watchdog_s else []
+        if not self._said:
+            limits.append(SILENT_S)
         if not self._ready and (wait_s := self._picture.wait_s):
             limits.append(wait_s)
         return min(limits, default=None)

@@ -1,4 +1,7 @@
-"""How does a log line look? An event in the past tense and facts as keys, one line each, on stderr."""
+"""How does a log line look? An event in the past tense and facts as keys, one line each, on stderr.
+
+structlog is loaded by the first line: that takes longer than everything that the first device pass needs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,8 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-import structlog
-
 # The journal reads these prefixes as priorities; see sd-daemon(3).
-_PRIORITY = {"debug": "<7>", "info": "<6>", "warning": "<4>", "error": "<3>", "critical": "<2>"}
+_PRIORITY = {"debug": "<7>", "info": "<6>", "warning": "<4>", "error": "<3>"}
 
 
 def is_journal(descriptor: int) -> bool:
@@ -38,23 +39,57 @@ class _Stream(io.TextIOBase):
         return len(text)
 
 
+class Logger:
+    """Where the process's lines go. From any thread."""
+
+    def __init__(self) -> None:
+        self._journal = self._debug = False
+        self._loaded: Any = None
+
+    def configure(self, *, journal: bool, debug: bool) -> None:
+        """Say how the next lines look."""
+        self._journal, self._debug, self._loaded = journal, debug, None
+
+    def debug(self, event: str, **facts: object) -> None:
+        """For whoever looks for a fault of the agent's own; dropped unless it was asked for."""
+        if self._debug:
+            self._load().debug(event, **facts)
+
+    def info(self, event: str, **facts: object) -> None:
+        """Something was done or has changed."""
+        self._load().info(event, **facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Something is not as it should be."""
+        self._load().warning(event, **facts)
+
+    def error(self, event: str, **facts: object) -> None:
+        """The agent itself cannot go on."""
+        self._load().error(event, **facts)
+
+    def _load(self) -> Any:
+        if self._loaded is None:
+            import structlog
+
+            structlog.configure(
+                processors=[structlog.stdlib.add_log_level, _with_priority if self._journal else _plain],
+                logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stream()) if self._journal else sys.stderr),
+            )
+            self._loaded = structlog.get_logger().bind()
+        return self._loaded
+
+
+_LOGGER = Logger()
+
+
+def get_logger() -> Logger:
+    """The process's logger; `configure` makes it look differently everywhere."""
+    return _LOGGER
+
+
 def configure(*, journal: bool, debug: bool = False) -> None:
     """Set the process's logger up: for the journal with its priorities, otherwise plain."""
-    structlog.configure(
-        processors=[
-            structlog.stdlib.add_log_level,
-            *([] if debug else [_without_debug]),
-            _with_priority if journal else _plain,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Stream()) if journal else sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-
-
-def _without_debug(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    if event["level"] == "debug":
-        raise structlog.DropEvent
-    return event
+    _LOGGER.configure(journal=journal, debug=debug)
 
 
 def _plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:

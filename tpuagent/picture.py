@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 
-import structlog
-
 from tpuagent import status
 from tpuagent.config import Config
 from tpuagent.containers.spec import ContainerSeen, Devices
 from tpuagent.devices.report import Pass, Report
 from tpuagent.errors import TpuAgentError
+from tpuagent.log import get_logger
 from tpuagent.metadata.seen import TpuEnvSeen
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Picture:

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from tpuagent.containers.creation import NAME_LABEL, engine_name
 from tpuagent.containers.engine import Engine
 from tpuagent.containers.images import Account
@@ -18,12 +16,13 @@ from tpuagent.containers.spec import ContainerSeen, Devices, Policy, Situation, 
 from tpuagent.containers.supervisor import Supervisor
 from tpuagent.errors import EngineUnavailable, TpuAgentError
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 from tpuagent.values import replace
 
 FIRST_RETRY_S, MOST_RETRY_S = 0.25, 2.0
 STOPPED = "Docker has stopped; start it with: systemctl start docker"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Fleet:

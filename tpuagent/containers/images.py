@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
 from tpuagent.containers.archives import find_archive
 from tpuagent.containers.credentials import render_authorization
 from tpuagent.containers.objects import Image
@@ -14,8 +12,9 @@ from tpuagent.containers.references import Reference, parse_reference
 from tpuagent.containers.spec import Spec
 from tpuagent.errors import EngineRefused, EngineUnavailable, ImageDenied, ImageUnknown, TpuAgentError
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 Progress = Callable[[str], None]
 
 

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from queue import Empty, Queue
 
-import structlog
-
 from tpuagent.containers import lifecycle
 from tpuagent.containers.conflicts import find_conflict
 from tpuagent.containers.creation import engine_name, render_creation
@@ -24,6 +22,7 @@ from tpuagent.containers.spec import ContainerSeen, Situation
 from tpuagent.containers.telling import Teller
 from tpuagent.errors import DeadlinePassed, EngineUnavailable, TpuAgentError
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 from tpuagent.values import replace
 
 # The longest that this worker is silent: an image from an archive tells nothing while it is loaded.
@@ -34,7 +33,7 @@ _LOCK_S = 30.0
 _AWAY_S = 5.0
 _MOST_ACTIONS = 12
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Supervisor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import structlog
-
 from tpuagent.containers.creation import is_ours
 from tpuagent.containers.engine import Engine
 from tpuagent.containers.images import digest_of
@@ -14,11 +12,12 @@ from tpuagent.containers.objects import Container
 from tpuagent.containers.references import parse_reference
 from tpuagent.containers.spec import ContainerSeen, Situation
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 from tpuagent.values import replace
 
 PROGRESS_S = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Teller:

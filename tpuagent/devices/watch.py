@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from queue import Empty, Queue
 
-import structlog
-
 from tpuagent.deadline import PatientChild
 from tpuagent.devices.apply import Limits
 from tpuagent.devices.monitor import Monitor, MonitorLost
@@ -18,6 +16,7 @@ from tpuagent.devices.reconcile import keep
 from tpuagent.devices.report import Pass
 from tpuagent.errors import TpuAgentError
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 
 # The net below the events: what nobody told us of is found within a minute.
 PERIOD_S = 60.0
@@ -31,7 +30,7 @@ QUIET_S = 0.005
 BURST_S = 0.02
 SILENCE_S = 0.25
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class DeviceWatch:

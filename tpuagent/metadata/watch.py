@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from queue import Empty, Queue
 
-import structlog
-
 from tpuagent.errors import BadAnswer, ServerUnreachable
 from tpuagent.host import Host
+from tpuagent.log import get_logger
 from tpuagent.metadata.answers import Answer, Backoff, Found, Interrupted, next_delay_s
 from tpuagent.metadata.environment_file import keep_environment
 from tpuagent.metadata.policy import Policy
@@ -26,7 +25,7 @@ LONGEST_SILENCE_S = 2 * (60 + 10) + 60
 RETRY = Backoff(first_s=0.25, most_s=10.0)
 ABSENT = Backoff(first_s=5.0, most_s=60.0)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True)
