@@ -20,13 +20,14 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 DEVICES, DRIVERS = "/sys/bus/pci/devices", "/sys/bus/pci/drivers"
 NODES, USABLE_MODE = "/dev/vfio", 0o666
 UNIT = "tpu-agent.service"
 RECORDS = "/run/tpu-agent/devices.json"
+DROP_INS = "/etc/tpu-agent/config.d"
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook.sh")
 GIVE_UP_S = 30.0
 IDLE_S = 0.5
@@ -237,6 +238,17 @@ def end(argv: list[str], pid: int) -> None:
         raise MeasurementError(f"{argv} ended with {code}")
 
 
+@contextmanager
+def default_configuration() -> Iterator[None]:
+    """For commands: the one that is installed. The guest's drop-in keeps the daemon from looking for an engine."""
+    away = f"{DROP_INS}.away"
+    os.rename(DROP_INS, away)
+    try:
+        yield
+    finally:
+        os.rename(away, DROP_INS)
+
+
 # What can be measured ---------------------------------------------------------------------------------------------
 
 
@@ -319,15 +331,16 @@ def measure_commands(rounds: int, functions: Functions) -> Seconds:
         return round_
 
     try:
-        return in_turns(
-            rounds,
-            functions,
-            {
-                "hook": fresh(lambda: process_s(*hooks)),
-                "bind": fresh(lambda: process_s(["tpuagent", "bind", "--all"])),
-            },
-            {"hook at once": fresh(lambda: process_s(*hooks, at_once=True))},
-        )
+        with default_configuration():
+            return in_turns(
+                rounds,
+                functions,
+                {
+                    "hook": fresh(lambda: process_s(*hooks)),
+                    "bind": fresh(lambda: process_s(["tpuagent", "bind", "--all"])),
+                },
+                {"hook at once": fresh(lambda: process_s(*hooks, at_once=True))},
+            )
     finally:
         subprocess.run(["systemctl", "start", UNIT], check=True)
 
@@ -335,18 +348,19 @@ def measure_commands(rounds: int, functions: Functions) -> Seconds:
 def measure_starts(rounds: int, functions: Functions) -> Seconds:
     """Commands that find nothing to do, beside an interpreter that does nothing. The agent runs."""
     Agent().await_idle()
-    return in_turns(
-        rounds,
-        functions,
-        {
-            "python": lambda: process_s(["/usr/bin/python3", "-c", "pass"]),
-            "status": lambda: process_s(["tpuagent", "status"]),
-        },
-        {
-            "devices": lambda: process_s(["tpuagent", "devices"]),
-            "bind again": lambda: process_s(["tpuagent", "bind", "--all"]),
-        },
-    )
+    with default_configuration():
+        return in_turns(
+            rounds,
+            functions,
+            {
+                "python": lambda: process_s(["/usr/bin/python3", "-c", "pass"]),
+                "status": lambda: process_s(["tpuagent", "status"]),
+            },
+            {
+                "devices": lambda: process_s(["tpuagent", "devices"]),
+                "bind again": lambda: process_s(["tpuagent", "bind", "--all"]),
+            },
+        )
 
 
 def in_turns(
