@@ -595,7 +595,7 @@ def test_status_imports_next_to_nothing(tmp_path: Path, run_python: RunPython) -
         assert not found & (HEAVY | {"dataclasses", "typing", "inspect", "tpuagent.config", "tpuagent.devices"})
 
 
-def test_the_daemon_loads_neither_its_log_nor_the_client_of_the_server_before_the_first_pass(
+def test_importing_the_daemon_loads_neither_its_log_nor_the_client_of_the_metadata_server(
     run_python: RunPython,
 ) -> None:
     said = run_python("-c", "import sys, tpuagent.agent; print(*sys.modules)")
