@@ -100,6 +100,7 @@ def promises(taken: dict[str, list[float]]) -> list[Promise]:
 def told(taken: dict[str, list[float]]) -> list[Row]:
     """What nothing is promised about."""
     rows = [
+        ("raw writes by a processor that has just worked", "", in_ms(taken["raw at once"])),
         ("warm pass of a daemon that has rested", in_ms(taken["rested"]), ""),
         ("eight new functions, first event to last node", in_ms(taken["new"]), ""),
         ("all unbound by somebody, first event to last node", in_ms(taken["live"]), ""),
