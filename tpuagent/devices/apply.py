@@ -7,8 +7,8 @@ import time
 from itertools import takewhile
 
 from tpuagent.deadline import Chain, PatientChild, Write
-from tpuagent.devices import reasons, sysfs
-from tpuagent.devices.pci import Address, Function
+from tpuagent.devices import sysfs
+from tpuagent.devices.pci import Address, Function, Node
 from tpuagent.devices.steps import AwaitNode, Bind, LoadModule, SetAccess, SetOverride, SetParameter, Step, Unbind
 from tpuagent.errors import ModuleUnavailable, NodeFault
 from tpuagent.host import GONE, Host
@@ -38,7 +38,7 @@ class Hands:
         self._host = host
         self._child = child
         self._limits = limits
-        self._awaited: dict[Address, tuple[str, ...]] = {}
+        self._awaited: dict[Address, list[Node]] = {}
 
     def announce(self, plans: Sequence[tuple[Function, Sequence[Step]]]) -> None:
         """Let what each plan begins with be done now; `apply` then takes the results one by one.
@@ -66,18 +66,21 @@ class Hands:
                 case SetAccess():
                     self._set_access(step)
         except OSError as fault:
-            raise reasons.explain(step, fault.errno or errno.EIO) from fault
+            from tpuagent.devices.reasons import explain  # no command that has its way needs it
+
+            raise explain(step, fault.errno or errno.EIO) from fault
 
     def _set_access(self, step: SetAccess) -> None:
-        paths: Sequence[str]
         if isinstance(step.target, str):
-            paths = [step.target]
-        else:  # right after its node was awaited the paths have just been looked up
-            paths = self._awaited.pop(step.target, ()) or sysfs.node_paths(self._host, step.target)
-        for path in paths:
-            node = sysfs.look_at_node(self._host, path)
-            if node and node.access != step.access:  # the child may have been here before
-                self._host.set_access(path, step.access.mode, step.access.uid, step.access.gid)
+            nodes = self._look_at_nodes([step.target])
+        else:  # right after its node was awaited they have just been looked at
+            nodes = self._awaited.pop(step.target, []) or self._look_at_nodes(sysfs.node_paths(self._host, step.target))
+        for node in nodes:
+            if node.access != step.access:  # the child may have been here before
+                self._host.set_access(node.path, step.access.mode, step.access.uid, step.access.gid)
+
+    def _look_at_nodes(self, paths: Sequence[str]) -> list[Node]:
+        return [node for path in paths if (node := sysfs.look_at_node(self._host, path))]
 
     def _set_parameter(self, step: SetParameter) -> None:
         path = f"/sys/module/{step.module.replace('-', '_')}/parameters/{step.parameter}"
@@ -99,11 +102,17 @@ class Hands:
             if fault.errno != errno.EBUSY or sysfs.driver_of(self._host, step.address) != step.driver:
                 raise  # otherwise the kernel or somebody else bound it first
         if (driver := sysfs.driver_of(self._host, step.address)) != step.driver:
-            raise reasons.not_taken(step, driver)
+            from tpuagent.devices.reasons import not_taken
+
+            raise not_taken(step, driver)
 
     def _await_node(self, address: Address) -> None:
         end = time.monotonic() + self._limits.node_s
-        while not (paths := sysfs.node_paths(self._host, address)) or not sysfs.look_at_node(self._host, paths[0]):
+        while True:
+            paths = sysfs.node_paths(self._host, address)
+            nodes = self._look_at_nodes(paths)
+            if nodes and nodes[0].path == paths[0]:  # the group's
+                break
             if sysfs.driver_of(self._host, address) is None:
                 return  # somebody is unbinding it: the node goes before the driver does, and the event is to come
             if time.monotonic() >= end:
@@ -112,7 +121,7 @@ class Hands:
                     f"{paths[0] if paths else 'its node'} did not appear within {self._limits.node_s:g} s; see: dmesg",
                 )
             time.sleep(NODE_RETRY_S)
-        self._awaited[address] = paths
+        self._awaited[address] = nodes
 
 
 def _chain(function: Function, steps: Sequence[Step]) -> Chain:

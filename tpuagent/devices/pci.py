@@ -129,6 +129,11 @@ class Neighbour:
     tpu: bool
 
 
+def group_node(group: str, *, no_iommu: bool) -> str:
+    """The path of a group's node."""
+    return f"/dev/vfio/noiommu-{group}" if no_iommu else f"/dev/vfio/{group}"
+
+
 @dataclass(frozen=True)
 class Function:
     """One look at a TPU function: what was so at that moment."""
@@ -144,9 +149,7 @@ class Function:
     @property
     def group_node(self) -> str | None:
         """The path that the group's node has, or will have once the function is bound."""
-        if self.group is None:
-            return None
-        return f"/dev/vfio/noiommu-{self.group}" if self.no_iommu else f"/dev/vfio/{self.group}"
+        return None if self.group is None else group_node(self.group, no_iommu=self.no_iommu)
 
     @property
     def bound(self) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tpuagent.devices.holders import Holder
-from tpuagent.devices.pci import Address, Function
-from tpuagent.devices.steps import Step
-from tpuagent.errors import TpuAgentError
 from tpuagent.values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tpuagent.devices.holders import Holder
+    from tpuagent.devices.pci import Address, Function
+    from tpuagent.devices.steps import Step
+    from tpuagent.errors import TpuAgentError
 
 
 @dataclass(frozen=True)

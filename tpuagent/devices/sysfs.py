@@ -21,11 +21,11 @@ from tpuagent.devices.pci import (
     Ids,
     Neighbour,
     Node,
+    group_node,
     parse_address,
 )
 from tpuagent.errors import NoSuchFunction, NotATpu
 from tpuagent.host import Host
-from tpuagent.values import replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,26 +73,23 @@ def _look(host: Host, name: str, generation: Generation, table: Table) -> Functi
     folder = f"{DEVICES}/{name}"
     group = _base(host.link(f"{folder}/iommu_group"))
     no_iommu = group is not None and host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
-    function = Function(
-        address=parse_address(name),
-        generation=generation,
-        driver=driver_of(host, name),
-        group=group,
-        no_iommu=no_iommu,
-    )
-    paths = [function.group_node] if function.group_node else []
-    if function.driver:  # which makes the others
+    driver = driver_of(host, name)
+    paths = [] if group is None else [group_node(group, no_iommu=no_iommu)]
+    if driver:  # which makes the others
         paths += _device_paths(host, name)
     nodes = tuple(node for path in paths if (node := look_at_node(host, path)))
     # After the nodes: the pass may be binding a neighbour, which gets its driver first and then the group its node.
-    neighbours = _neighbours(host, name, table) if group else ()
+    members = host.names(f"{folder}/iommu_group/devices") if group else []
+    neighbours = _neighbours(host, name, members, table)
     # It may have vanished while it was looked at.
-    return replace(function, nodes=nodes, neighbours=neighbours) if host.exists(folder) else None
+    if name not in members and not host.exists(folder):
+        return None
+    return Function(parse_address(name), generation, driver, group, no_iommu, neighbours, nodes)
 
 
-def _neighbours(host: Host, name: str, table: Table) -> tuple[Neighbour, ...]:
+def _neighbours(host: Host, name: str, members: Sequence[str], table: Table) -> tuple[Neighbour, ...]:
     others = []
-    for other in host.names(f"{DEVICES}/{name}/iommu_group/devices"):
+    for other in members:
         if other == name:
             continue
         ids, device_class = _ids_and_class(host, other)
@@ -122,8 +119,8 @@ def node_paths(host: Host, address: Address | str) -> tuple[str, ...]:
     group = _base(host.link(f"{folder}/iommu_group"))
     if group is None:
         return ()
-    prefix = "noiommu-" if host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP else ""
-    return (f"/dev/vfio/{prefix}{group}", *_device_paths(host, address))
+    no_iommu = host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
+    return (group_node(group, no_iommu=no_iommu), *_device_paths(host, address))
 
 
 def _device_paths(host: Host, address: Address | str) -> list[str]:

@@ -7,7 +7,6 @@ from itertools import chain
 from tpuagent.deadline import PatientChild
 from tpuagent.devices import sysfs
 from tpuagent.devices.apply import Hands, Limits
-from tpuagent.devices.holders import Holder, find_holders
 from tpuagent.devices.modules import plan_modules, plan_parameters
 from tpuagent.devices.pci import VFIO_DRIVER, Access, Address, Function
 from tpuagent.devices.plan import judge, obstacle, plan_bind, plan_rollback, plan_shared_nodes, plan_unbind, state_of
@@ -30,6 +29,8 @@ from tpuagent.values import replace
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tpuagent.devices.holders import Holder
 
 RECORDS = "/run/tpu-agent/devices.json"
 # So many that what is told the child fits into its pipe, whatever it is doing.
@@ -187,6 +188,8 @@ class Work:
     def _find_holders(self, functions: Iterable[Function]) -> None:
         numbers = {function.address: sysfs.device_numbers(self._host, function) for function in functions}
         if numbers:
+            from tpuagent.devices.holders import find_holders  # few passes take a function from anybody
+
             self._held.update(find_holders(self._host, numbers))
 
     def _carry_out(self, plans: Sequence[tuple[Function, tuple[Step, ...]]], action: str) -> None:
