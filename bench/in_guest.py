@@ -267,7 +267,7 @@ def measure_passes(rounds: int, functions: Functions) -> Seconds:
 
     That is one event of one function, the least that makes the daemon look at all of them; what udev does about it at
     the same time slows both. Both start from a machine that has been idle, as events find it: processors that have just
-    worked make the same writes in half the time. Only told: that, the pass when the daemon has to start its child, the
+    worked make the same writes faster. Only told: that, the pass when the daemon has to start its child, the
     events of eight new functions, and somebody who unbinds all.
     """
     agent = Agent()

@@ -624,6 +624,10 @@ def test_a_bind_imports_nothing_that_it_does_not_use(machine: Machine, run_pytho
         "functools",
         "dataclasses",
         "typing",
+        "tpuagent.status",
+        "tpuagent.devices.holders",
+        "tpuagent.devices.reasons",
+        "grp",
     }
     assert not imported_by(run_python, machine.root, "bind", "--all", "--dry-run") & (HEAVY | slow)
 

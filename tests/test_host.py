@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import resource
 import signal
@@ -101,6 +102,11 @@ def test_the_processes_are_those_of_the_machine() -> None:
 @pytest.mark.parametrize(("name", "number"), [("root", 0), ("0", 0), ("4242", 4242), ("no-such-group-here", None)])
 def test_a_group_is_found_by_name_or_number(name: str, number: int | None) -> None:
     assert Host().group_id(name) == number
+
+
+def test_a_group_is_found_by_the_name_that_the_machine_gives_it() -> None:
+    known = next(entry for entry in grp.getgrall() if entry.gr_gid != 0)
+    assert Host().group_id(known.gr_name) == known.gr_gid
 
 
 # Attributes -------------------------------------------------------------------------------------------------------

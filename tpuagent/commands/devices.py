@@ -6,6 +6,7 @@ import os
 import sys
 
 from tpuagent.arguments import Arguments
+from tpuagent.commands.output import print_error, print_json
 from tpuagent.configfiles import read_texts
 from tpuagent.devices import reconcile
 from tpuagent.devices.pci import parse_address
@@ -21,13 +22,11 @@ if TYPE_CHECKING:
 
 def devices(arguments: Arguments, host: Host) -> int:
     """List the functions as they are now."""
-    from tpuagent import status
+    from tpuagent import status  # `bind` and `unbind` need of it only what JSON needs
 
     seen = reconcile.look(host, _policy(arguments, host))
     entries = [status.device_entry(report) for report in seen.reports]
     if arguments.json:
-        from tpuagent.commands.output import print_json
-
         print_json(entries)
         return 0
     print(status.device_table(entries))
@@ -74,13 +73,17 @@ def _operate(arguments: Arguments, host: Host, verb: Callable[..., Pass], wanted
 
 def _show(arguments: Arguments, outcome: Pass, wanted: str) -> None:
     """What was done, or in a dry run would be, and what went wrong."""
-    if arguments.json:
-        from tpuagent.commands.output import print_json
+    if arguments.dry_run:
+        steps = [str(step) for step in outcome.steps]
+        steps += [str(step) for report in outcome.reports for step in report.steps]
+        if arguments.json:
+            print_json(steps)
+        else:
+            print("\n".join(steps or ["nothing to do"]))
+    elif arguments.json:
         from tpuagent.status import device_entry
 
-        print_json(_steps(outcome) if arguments.dry_run else [device_entry(report) for report in outcome.reports])
-    elif arguments.dry_run:
-        print("\n".join(_steps(outcome) or ["nothing to do"]))
+        print_json([device_entry(report) for report in outcome.reports])
     else:
         for report in outcome.reports:
             if report.error is None:
@@ -88,14 +91,7 @@ def _show(arguments: Arguments, outcome: Pass, wanted: str) -> None:
         if not outcome.reports:
             print("no TPU functions on this host")
     for error in (*outcome.errors, *(report.error for report in outcome.reports if report.error)):
-        from tpuagent.commands.output import print_error
-
         print_error(error)
-
-
-def _steps(outcome: Pass) -> list[str]:
-    steps = (*outcome.steps, *(step for report in outcome.reports for step in report.steps))
-    return [str(step) for step in steps]
 
 
 def _result(report: Report, wanted: str) -> str:

@@ -129,8 +129,8 @@ class Neighbour:
     tpu: bool
 
 
-def group_node(group: str, *, no_iommu: bool) -> str:
-    """The path of a group's node."""
+def node_of_group(group: str, *, no_iommu: bool) -> str:
+    """The path that the kernel gives a group's node (drivers/vfio)."""
     return f"/dev/vfio/noiommu-{group}" if no_iommu else f"/dev/vfio/{group}"
 
 
@@ -149,7 +149,7 @@ class Function:
     @property
     def group_node(self) -> str | None:
         """The path that the group's node has, or will have once the function is bound."""
-        return None if self.group is None else group_node(self.group, no_iommu=self.no_iommu)
+        return None if self.group is None else node_of_group(self.group, no_iommu=self.no_iommu)
 
     @property
     def bound(self) -> bool:

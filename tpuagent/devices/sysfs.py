@@ -21,7 +21,7 @@ from tpuagent.devices.pci import (
     Ids,
     Neighbour,
     Node,
-    group_node,
+    node_of_group,
     parse_address,
 )
 from tpuagent.errors import NoSuchFunction, NotATpu
@@ -71,10 +71,9 @@ def require_tpu(host: Host, address: Address, generations: Sequence[Generation])
 
 def _look(host: Host, name: str, generation: Generation, table: Table) -> Function | None:
     folder = f"{DEVICES}/{name}"
-    group = _base(host.link(f"{folder}/iommu_group"))
-    no_iommu = group is not None and host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
+    group, no_iommu = _group_of(host, name)
     driver = driver_of(host, name)
-    paths = [] if group is None else [group_node(group, no_iommu=no_iommu)]
+    paths = [] if group is None else [node_of_group(group, no_iommu=no_iommu)]
     if driver:  # which makes the others
         paths += _device_paths(host, name)
     nodes = tuple(node for path in paths if (node := look_at_node(host, path)))
@@ -85,6 +84,13 @@ def _look(host: Host, name: str, generation: Generation, table: Table) -> Functi
     if name not in members and not host.exists(folder):
         return None
     return Function(parse_address(name), generation, driver, group, no_iommu, neighbours, nodes)
+
+
+def _group_of(host: Host, address: Address | str) -> tuple[str | None, bool]:
+    """The function's IOMMU group, and whether it is one that only the no-IOMMU mode made."""
+    folder = f"{DEVICES}/{address}/iommu_group"
+    group = _base(host.link(folder))
+    return group, group is not None and host.attribute(f"{folder}/name") == NO_IOMMU_GROUP
 
 
 def _neighbours(host: Host, name: str, members: Sequence[str], table: Table) -> tuple[Neighbour, ...]:
@@ -115,12 +121,10 @@ def node_paths(host: Host, address: Address | str) -> tuple[str, ...]:
     Looked up anew after a bind: without an IOMMU the group only comes with it. Since Linux 6.1 a bound function has a
     name in `vfio-dev` also where the kernel makes no such nodes, so not every path is there.
     """
-    folder = f"{DEVICES}/{address}"
-    group = _base(host.link(f"{folder}/iommu_group"))
+    group, no_iommu = _group_of(host, address)
     if group is None:
         return ()
-    no_iommu = host.attribute(f"{folder}/iommu_group/name") == NO_IOMMU_GROUP
-    return (group_node(group, no_iommu=no_iommu), *_device_paths(host, address))
+    return (node_of_group(group, no_iommu=no_iommu), *_device_paths(host, address))
 
 
 def _device_paths(host: Host, address: Address | str) -> list[str]:
